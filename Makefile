@@ -1,0 +1,99 @@
+# Targets for people and for CI. What is trained, and in which order, is in the Snakefile.
+#
+#   TIER=quick        tier that `make reproduce` runs: smoke, quick, proxy or paper
+#   CORES=all         cores that it may use; every job uses one
+#   PYTHON=...        Python 3.11 or 3.12; found automatically
+#   TORCH_INDEX=...   package index for torch alone, e.g. that of PyTorch's CPU wheels; without it,
+#                     pip may take a wheel that brings several gigabytes of CUDA
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+TIER ?= quick
+CORES ?= all
+VENV := .venv
+BIN := $(VENV)/bin
+TIERS := $(basename $(notdir $(wildcard config/tiers/*.yaml)))
+SNAKEMAKE := $(BIN)/snakemake
+
+export OMP_NUM_THREADS := 1
+
+# --- environment ---------------------------------------------------------------------------------
+
+IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
+IS_LOCKED := import sys; sys.exit(sys.version_info[:2] != (3, 11))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3 python; do \
+	$$python -c '$(IS_SUPPORTED)' 2>/dev/null && { command -v $$python; break; }; done)
+TORCH := $(shell grep '^torch==' requirements.lock)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet
+STAMP := $(VENV)/.installed-$(firstword $(shell cat requirements.lock pyproject.toml | cksum))
+
+.PHONY: install
+install: $(STAMP)  ## create .venv; again only after the lock or pyproject.toml has changed
+
+# torch comes first, alone, so that nothing else chooses its build.
+$(STAMP):
+	@$(or $(PYTHON),false) -c '$(IS_SUPPORTED)' || \
+		{ echo "Error: PYTHON='$(PYTHON)': need Python 3.11 or 3.12; nearest: PYTHON=python3.11" >&2; exit 1; }
+	@rm -f $(VENV)/.installed-*
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	@if $(BIN)/python -c '$(IS_LOCKED)'; then set -ex; \
+		$(PIP_INSTALL) -r requirements.lock; \
+		$(PIP_INSTALL) --no-deps -e .; \
+	else set -x; \
+		$(PIP_INSTALL) -e '.[dev]'; \
+	fi
+	@touch $@
+
+.PHONY: lock
+lock:  ## write the installed versions (Python 3.11) to requirements.lock
+	@{ grep '^#' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | \
+		sed 's/+cpu$$//'; } > requirements.new && mv requirements.new requirements.lock
+
+# --- results -------------------------------------------------------------------------------------
+
+.PHONY: reproduce
+reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
+	$(SNAKEMAKE) --cores $(CORES) --config tier=$(TIER)
+	@echo "Tables:  results/$(TIER)/tables/ttp.md and its neighbours"
+	@echo "Figures: results/$(TIER)/figures/"
+	@echo "MLflow:  $(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db"
+
+# --- quality -------------------------------------------------------------------------------------
+
+.PHONY: check
+check: $(STAMP)  ## lint, formats, types, and a dry run of every tier
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
+	$(SNAKEMAKE) --lint
+	@for tier in $(TIERS); do \
+		jobs=$$($(SNAKEMAKE) --dry-run --cores 1 --config tier=$$tier results=build/dry-run 2>&1) \
+			&& grep '^train_' <<< "$$jobs" > /dev/null \
+			|| { echo "$$jobs"; echo "Error: tier $$tier schedules no training" >&2; exit 1; }; \
+		echo "tier $$tier schedules its jobs"; \
+	done
+
+.PHONY: test
+test: check  ## everything above, the tests, and the smoke tier end to end
+	$(BIN)/pytest -m "not slow and not gpu" -n 2 --dist loadfile
+
+.PHONY: test-slow
+test-slow: $(STAMP)  ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+.PHONY: clean
+clean:  ## delete results (except results/reference), logs and caches; keep .venv
+	@if [ -d results ]; then \
+		find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +; fi
+	rm -rf logs build mlflow.db mlflow.db.lock mlruns mlartifacts .snakemake .cache \
+		.pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+.PHONY: help
+help:
+	@echo "Usage: make TARGET [TIER=quick] [CORES=all] [PYTHON=...] [TORCH_INDEX=...]"
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | \
+		awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'

@@ -1,0 +1,53 @@
+"""Train, score and draw one tier: `snakemake --cores all --config tier=quick` (the default)."""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version, validate
+
+from cona.errors import ConaError
+from cona.pipeline import Pipeline
+
+min_version("9.20")
+validate(config, "workflow/schemas/config.schema.yaml")
+try:
+    PIPELINE = Pipeline.of(config)
+except ConaError as error:  # one sentence, without a traceback
+    raise WorkflowError(str(error)) from None
+
+RESULT = f"{PIPELINE.folder}/{{model}}/{{policy}}/seed{{seed}}/result.json"
+RESULTS = expand(
+    RESULT,
+    model=PIPELINE.tier.models,
+    policy=PIPELINE.tier.policies,
+    seed=PIPELINE.tier.seeds,
+)
+
+# Jobs find `cona` beside the interpreter that runs Snakemake, and compute on one thread.
+shell.prefix(
+    f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH" OMP_NUM_THREADS=1; '
+)
+
+
+wildcard_constraints:
+    model="|".join(PIPELINE.tier.models),
+    seed="[0-9]+",
+
+
+localrules:
+    all,
+    track,
+
+
+include: "workflow/rules/train.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        RESULTS,  # named here too: a deleted run comes back although the tables still stand
+        rules.tables.output,
+        rules.figures.output,
+        rules.track.output,

@@ -1,0 +1,79 @@
+"""CONA: ranks strategies online by throughput and gradient noise, and switches.
+
+Kang et al., EMNLP 2026 (arXiv 2609.07236). The rules themselves are in `cona.controller`; the
+search inside one batch size is exhaustive and exact (`cona.search`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from cona.controller import ImprovedRule, PaperRule, RuleSwitches
+from cona.policy import Decision, Observation, Problem
+from cona.specs import LrRule
+from cona.strategy import Strategy
+
+
+@dataclass(kw_only=True)
+class CONA:
+    """CONA with this project's improvements; each parameter is an ablation."""
+
+    name: ClassVar[str] = "cona"
+    kind: ClassVar[str] = "online"
+    summary: ClassVar[str] = "CONA, improved: bias-corrected, significant, cost-aware, both ways"
+    source: ClassVar[str] = "CONA (Kang et al. 2026), method.md 3 improved"
+
+    z: float | None = None
+    """Standard errors that a gain must exceed; None: the tier's."""
+    bias: bool = True
+    """a. Correct modelled times by measured ones."""
+    uncertainty: bool = True
+    """b. Switch only on a significant gain."""
+    cost: bool = True
+    """c. Weigh the gain against the switch cost."""
+    both: bool = True
+    """d. Consider smaller batches and other layouts too."""
+    lr_rule: LrRule | None = None
+    """Learning-rate rule; None: the tier's."""
+    _rule: ImprovedRule = field(init=False, repr=False)
+
+    def start(self, problem: Problem) -> Strategy:
+        """Return the fastest strategy of the smallest batch."""
+        switches = RuleSwitches(
+            bias_correction=self.bias,
+            uncertainty=self.uncertainty,
+            cost=self.cost,
+            both_directions=self.both,
+        )
+        self._rule = ImprovedRule(problem, z=self.z, switches=switches)
+        return self._rule.start()
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the eligible strategy with the largest net gain, if any."""
+        return self._rule.decide(observation)
+
+
+@dataclass(kw_only=True)
+class CONAPaper:
+    """CONA as in the paper; the search inside one batch size is exhaustive until BO is built."""
+
+    name: ClassVar[str] = "cona-paper"
+    kind: ClassVar[str] = "online"
+    summary: ClassVar[str] = "CONA as in the paper: next larger batch when R > 1"
+    source: ClassVar[str] = "CONA (Kang et al. 2026), method.md 3 paper"
+
+    fallback: bool = False
+    """Step back when the smoothed GNS keeps falling (off by default, as in the release)."""
+    lr_rule: LrRule | None = None
+    """Learning-rate rule; None: the tier's."""
+    _rule: PaperRule = field(init=False, repr=False)
+
+    def start(self, problem: Problem) -> Strategy:
+        """Return the fastest strategy of the smallest batch."""
+        self._rule = PaperRule(problem, fallback=self.fallback)
+        return self._rule.start()
+
+    def decide(self, observation: Observation) -> Decision:
+        """Return the next larger batch's fastest strategy when R > 1."""
+        return self._rule.decide(observation)

@@ -1,0 +1,107 @@
+"""Figures of one tier, each as PNG, PDF and a caption that states clock, n, centre and interval.
+
+Source: architecture.md, Style 7.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from cona.analysis import figure_gns, figure_perplexity, figure_speedup, figure_timeline
+from cona.analysis.load import Run, load_runs
+from cona.analysis.notes import clock_sentence, num_seeds, proxy_sentences, status_sentences
+from cona.analysis.style import figure_style
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """One figure: its file name, title, what its marks mean, and the function that draws it."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Sequence[Run]], Figure | None]
+    """Returns None if the runs hold nothing to draw."""
+
+
+PLOTS = (
+    Plot(
+        name="perplexity_over_clock",
+        title="Perplexity over clock time",
+        caption=figure_perplexity.CAPTION,
+        draw=figure_perplexity.draw,
+    ),
+    Plot(
+        name="strategy_timeline",
+        title="Strategy timeline",
+        caption=figure_timeline.CAPTION,
+        draw=figure_timeline.draw,
+    ),
+    Plot(
+        name="gns_over_samples",
+        title="Gradient noise scale and its thresholds",
+        caption=figure_gns.CAPTION,
+        draw=figure_gns.draw,
+    ),
+    Plot(
+        name="speedup_over_target",
+        title="Speed-up of cona over fixed batch sizes",
+        caption=figure_speedup.CAPTION,
+        draw=figure_speedup.draw,
+    ),
+)
+
+
+def write_figures(results: Path, tier: str) -> list[Path]:
+    """Write every figure of a tier under ``results/<tier>/figures/``.
+
+    Args:
+        results: root of the results.
+        tier: name of the tier.
+
+    Returns:
+        The files written: PNG, PDF and a text caption for each figure.
+
+    Raises:
+        RunError: there is no finished run, or the runs cannot be compared.
+    """
+    runs = load_runs(results, tier)
+    folder = results / tier / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        return [path for plot in PLOTS for path in _write(folder, tier, plot, runs)]
+
+
+def _write(folder: Path, tier: str, plot: Plot, runs: Sequence[Run]) -> Iterator[Path]:
+    figure = plot.draw(runs)
+    if figure is None:
+        return
+    title = f"{plot.title}, tier {tier}, {num_seeds(runs)}"
+    caption = " ".join(
+        [plot.caption, clock_sentence(runs), *proxy_sentences(runs), *status_sentences(runs)]
+    )
+    _label(figure, title, caption.replace("`", ""))
+    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
+        path = folder / f"{plot.name}.{suffix}"
+        figure.savefig(path, metadata=metadata)
+        figure.set_layout_engine("none")  # both files share the layout, which is slow to find
+        yield path
+    path = folder / f"{plot.name}.txt"
+    path.write_text(f"{title}.\n{caption}\n", encoding="utf-8")
+    yield path
+
+
+def _label(figure: Figure, title: str, caption: str) -> None:
+    """Put the title above and the caption below, wrapped to the figure's width."""
+    for axes in figure.axes:
+        sns.despine(ax=axes)
+    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+    width = figure.get_size_inches()[0]
+    text = textwrap.fill(caption, width=int(width * 17))
+    figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#555555")

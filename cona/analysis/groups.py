@@ -1,0 +1,53 @@
+"""Order and groups of runs, the same in every table and figure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+_FIXED = re.compile(r"fixed-best-gbs(\d+)")
+_KIND_ORDER = ("online", "ablation", "schedule", "offline", "bound")
+
+
+class Labelled(Protocol):
+    """Anything that belongs to a model and a policy."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy with its parameters."""
+
+
+T = TypeVar("T")
+LabelledT = TypeVar("LabelledT", bound=Labelled)
+
+
+def fixed_gbs(policy: str) -> int | None:
+    """Return the global batch size of a `fixed-best-gbs<N>` policy, None for any other."""
+    match = _FIXED.fullmatch(policy)
+    return int(match[1]) if match else None
+
+
+def order(policy: str, kind: str) -> tuple[int, int, str]:
+    """Return the sort key that puts policies in the same order in every table and figure."""
+    rank = _KIND_ORDER.index(kind) if kind in _KIND_ORDER else len(_KIND_ORDER)
+    return rank, fixed_gbs(policy) or 0, policy
+
+
+def unique(values: Iterable[T]) -> list[T]:
+    """Return the values without repetitions, in order of first appearance."""
+    return list(dict.fromkeys(values))
+
+
+def by_model(runs: Sequence[LabelledT]) -> dict[str, list[LabelledT]]:
+    """Return the runs grouped by model, in their order."""
+    return {m: [r for r in runs if r.model == m] for m in unique(r.model for r in runs)}
+
+
+def by_policy(runs: Sequence[LabelledT]) -> dict[str, list[LabelledT]]:
+    """Return the runs grouped by policy, in their order."""
+    return {p: [r for r in runs if r.policy == p] for p in unique(r.policy for r in runs)}

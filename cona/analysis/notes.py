@@ -1,0 +1,99 @@
+"""What every table and figure must say about itself: clock, models, n, centre and interval.
+
+Source: method.md 7, architecture.md, Style 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cona.analysis.groups import by_model, by_policy, unique
+from cona.analysis.load import Run
+from cona.analysis.statistics import CONFIDENCE, MIN_FOR_INTERVAL
+
+INTERVAL = (
+    "Pairs share a seed. Centre: median over seeds; points: all seeds; interval: "
+    f"{CONFIDENCE:.0%} t interval of the log ratio, only with n >= {MIN_FOR_INTERVAL} "
+    "and only if every pair has a ratio."
+)
+"""What a ratio's centre and interval are."""
+
+
+def num_seeds(runs: Sequence[Run]) -> str:
+    """Return the n of a set of runs as text, e.g. ``n = 1 (one seed: no interval)``."""
+    counts = sorted(
+        {len(group) for m in by_model(runs).values() for group in by_policy(m).values()}
+    )
+    if counts == [1]:
+        return "n = 1 (one seed: no interval)"
+    if len(counts) == 1:
+        return f"n = {counts[0]} seeds"
+    return f"n = {counts[0]} to {counts[-1]} seeds, by policy"
+
+
+def clock_sentence(runs: Sequence[Run]) -> str:
+    """Return one sentence on what a second is and who knows it."""
+    clocks = [r.clock for r in runs]
+    kind, source, cost, cluster = (
+        _listed(str(c[key]) for c in clocks)
+        for key in ("kind", "time_source", "switch_cost", "cluster")
+    )
+    beliefs = _listed(str(r.result["belief"]) for r in runs)
+    return (
+        f"Clock: {kind}, seconds of time source {source} on {cluster}, switch cost {cost}; "
+        f"the policies believe {beliefs}."
+    )
+
+
+def provisional_sentences(runs: Sequence[Run]) -> list[str]:
+    """Return the caveats that a modelled clock needs; empty for a measured one."""
+    if all(r.clock["kind"] != "modelled" for r in runs):
+        return []
+    sources = unique(str(r.clock["time_source"]) for r in runs)
+    notes = []
+    if any(s.startswith("calculon") for s in sources):
+        notes.append(
+            f"The time source {_listed(sources)} is a provisional cost model (the equations of "
+            "Calculon, with a term for the LM head where the name says so): seconds are modelled, "
+            "not measured, and will change with a better model."
+        )
+    if {str(r.result["belief"]) for r in runs} == set(sources):
+        notes.append(
+            "Belief and time source are the same model, so every policy knows the clock exactly: "
+            "what wrong predictions would cost is not in these numbers."
+        )
+    return notes
+
+
+def proxy_sentences(runs: Sequence[Run]) -> list[str]:
+    """Return, for each proxy, which model its samples are priced as."""
+    priced = {r.model: r.clock.get("priced_as") for r in runs}
+    pairs = [f"{m} as {p}" for m, p in priced.items() if p and p != m]
+    if not pairs:
+        return []
+    return [
+        f"A proxy's samples are priced as the full-size model's ({', '.join(pairs)}): losses and "
+        "noise scales are a small model's, seconds a large one's, so ratios need not carry over."
+    ]
+
+
+def status_sentences(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence that names the diverged runs, if there are any."""
+    diverged = [r.name for r in runs if r.result["status"] == "diverged"]
+    return [f"Diverged: {', '.join(diverged)}."] if diverged else []
+
+
+def notes(runs: Sequence[Run], *own: str) -> str:
+    """Return the Markdown list under a table's title: the clock, caveats, and its own notes."""
+    lines = [
+        clock_sentence(runs),
+        *provisional_sentences(runs),
+        *proxy_sentences(runs),
+        *status_sentences(runs),
+        *own,
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _listed(values: Iterable[str]) -> str:
+    return " / ".join(f"`{v}`" for v in unique(values))

@@ -1,0 +1,74 @@
+"""The table of gaps to the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from cona.analysis.gap import OracleGap, oracle_gaps
+from cona.analysis.groups import unique
+from cona.analysis.load import Run
+from cona.analysis.markdown import number, page, percent, table
+from cona.analysis.notes import notes, num_seeds
+
+COLUMNS = (
+    *("model", "policy", "oracle", "seed", "metric", "state", "max_gap", "mean_gap"),
+    *("start_s", "end_s", "status", "clock", "time_source"),
+)
+"""Gaps are fractions, ppl/ppl_oracle - 1; `state` no_overlap: the curves share no time."""
+
+
+def records(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return one record for every run against every oracle of its model and seed."""
+    return [_record(g) for g in oracle_gaps(runs)]
+
+
+def _record(found: OracleGap) -> dict[str, Any]:
+    run, gap = found.run, found.gap
+    return {
+        "model": run.model,
+        "policy": run.policy,
+        "oracle": found.oracle.policy,
+        "seed": run.seed,
+        "metric": run.metric,
+        "state": "gap" if gap else "no_overlap",
+        "max_gap": gap and gap.largest,
+        "mean_gap": gap and gap.mean,
+        "start_s": gap and gap.start_s,
+        "end_s": gap and gap.end_s,
+        "status": run.result["status"],
+        "clock": run.clock["kind"],
+        "time_source": run.clock["time_source"],
+    }
+
+
+def markdown(tier: str, runs: Sequence[Run]) -> str:
+    """Return the page of oracle gaps."""
+    gaps = oracle_gaps(runs)
+    own = (
+        "Gap = ppl/ppl_oracle - 1 at equal train clock, log perplexity linear between evaluations, "
+        "from the later first evaluation after 0 samples to the earlier last one.",
+        "The greedy oracle is not a bound: it looks one interval ahead, so a gap can be negative.",
+        "Cells: median over seeds; no interval.",
+    )
+    rows = [[*key, *_cells([g for g in gaps if _key(g) == key])] for key in unique(map(_key, gaps))]
+    headers = ["model", "policy", "oracle", "max gap", "mean gap", "from s", "to s"]
+    body = table(headers, rows) if rows else "No oracle among the finished runs."
+    return page(f"# Gap to the oracle, tier {tier}, {num_seeds(runs)}", notes(runs, *own), body)
+
+
+def _key(found: OracleGap) -> tuple[str, str, str]:
+    return found.run.model, found.run.policy, found.oracle.policy
+
+
+def _cells(found: Sequence[OracleGap]) -> list[str]:
+    gaps = [g.gap for g in found if g.gap]
+    if not gaps:
+        return ["no overlap", "no overlap", "–", "–"]
+    return [
+        percent(median(g.largest for g in gaps)),
+        percent(median(g.mean for g in gaps)),
+        number(median(g.start_s for g in gaps)),
+        number(median(g.end_s for g in gaps)),
+    ]

@@ -1,0 +1,53 @@
+"""Options that several commands share, and the tier that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from cona import config
+from cona.errors import ConfigError
+from cona.specs import TierSpec
+
+tier_option = click.option(
+    "--tier", "tier_name", default="quick", show_default=True, help="Tier, or a YAML file of one."
+)
+out_option = click.option(
+    "--out",
+    "results",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Results root; runs are in <out>/<tier>/<model>/<policy>/seed<k>/.",
+)
+data_option = click.option(
+    "--data", "corpus", metavar="CORPUS", help="stdlib or text:<path>; default: the tier's."
+)
+
+
+def load_tier(name: str, corpus: str | None = None, changes: Iterable[str] = ()) -> TierSpec:
+    """Return a tier with the changes of the command line.
+
+    Raises:
+        ConfigError: no such tier, or a change is not KEY=VALUE or breaks a rule.
+    """
+    values = dict(parse_change(change) for change in changes)
+    if corpus:
+        values["data.corpus"] = corpus
+    tier = config.load(TierSpec, name)
+    return config.override(tier, values, where="--set") if values else tier
+
+
+def parse_change(text: str) -> tuple[str, Any]:
+    """Split KEY=VALUE; the value is read as YAML. Raises ConfigError."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ConfigError(f"--set '{text}': expected KEY=VALUE like budget.iterations=50")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set '{text}': '{value}' is not a YAML value") from error

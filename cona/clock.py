@@ -1,0 +1,55 @@
+"""One clock with named buckets; on the modelled clock a second is T(s), never CPU time.
+
+Source: method.md 7.
+"""
+
+from __future__ import annotations
+
+from cona.cost import SwitchCost, TimeModel
+from cona.cost.switch import PRESETS
+from cona.specs import SwitchCostPreset
+from cona.strategy import Strategy
+
+
+class ModelledClock:
+    """Accounts the time that a target cluster would need.
+
+    Only train and switch are modelled; evaluation, search and checkpoints cost no modelled time.
+
+    Args:
+        time_source: the reference time source, T(s) in seconds.
+        switch_cost: the switch-cost model.
+        preset: the switch-cost preset that the train clock is charged.
+    """
+
+    kind = "modelled"
+
+    def __init__(
+        self, time_source: TimeModel, switch_cost: SwitchCost, preset: SwitchCostPreset
+    ) -> None:
+        self.time_source, self.preset = time_source, preset
+        self._switch_cost = switch_cost
+        self.compute_s = 0.0
+        self.switch_s: dict[str, float] = dict.fromkeys(PRESETS, 0.0)
+
+    @property
+    def train_s(self) -> float:
+        """Seconds of training and switching: the clock of TTP."""
+        return self.compute_s + self.switch_s[self.preset]
+
+    def iteration_s(self, strategy: Strategy) -> float:
+        """Return T(s) in seconds without accounting it."""
+        return self.time_source.time_s(strategy)
+
+    def add_iteration(self, strategy: Strategy) -> float:
+        """Account one iteration and return its seconds."""
+        seconds = self.iteration_s(strategy)
+        self.compute_s += seconds
+        return seconds
+
+    def add_switch(self, old: Strategy, new: Strategy) -> dict[str, float]:
+        """Account a switch and return its seconds under every preset."""
+        costs = self._switch_cost.all_presets(old, new)
+        for preset, seconds in costs.items():
+            self.switch_s[preset] += seconds
+        return {str(preset): seconds for preset, seconds in costs.items()}

@@ -1,0 +1,95 @@
+"""The switch rule of the paper. Source: method.md 3, `paper`."""
+
+from __future__ import annotations
+
+from cona.controller.stage import T_MINIMUM, Stage, best_per_rung, finite, gns_details
+from cona.gns import GradientNoiseScale
+from cona.policy import Decision, Details, Observation, Problem
+from cona.strategy import Strategy
+from cona.surrogate import crossing_gns, ratio
+
+
+class PaperRule:
+    """Switch to the next larger batch when R > 1: measured T_cur against modelled T_next.
+
+    A non-positive mu_sq keeps the last valid GNS, and the noise scale starts anew at every
+    switch, as in the authors' release.
+
+    Args:
+        problem: what the policy knows.
+        fallback: after `FALLBACK_STREAK` consecutive decreases of the smoothed GNS go back to
+            the strategy passed before, and reopen the search at twice its batch.
+
+    Source: method.md 3, `paper`.
+    """
+
+    FALLBACK_ALPHA = 0.1
+    FALLBACK_STREAK = 100
+
+    def __init__(self, problem: Problem, *, fallback: bool = False) -> None:
+        self._fallback = fallback
+        self._decay = problem.tier.gns.decay_per_sample
+        self._best = best_per_rung(problem)
+        self._stage = Stage(start_samples=0, start_s=0.0)
+        self._gns = GradientNoiseScale(self._decay)
+        self._last_gns: float | None = None
+        self._passed: list[Strategy] = []
+        self._smoothed: float | None = None
+        self._streak = 0
+
+    def start(self) -> Strategy:
+        """Return the fastest strategy of the smallest batch."""
+        return self._best[min(self._best)][0]
+
+    def decide(self, seen: Observation) -> Decision:
+        """Return whether R > 1 for the next larger batch, or the fallback's step back."""
+        self._stage.add(seen.iteration_s)
+        self._gns.update(seen.terms, seen.strategy.gbs)
+        self._last_gns = self._gns.estimate().gns or self._last_gns
+        decision = self._weigh(seen)
+        if decision.strategy is not None:
+            self._begin_stage(seen)
+        return decision
+
+    def _weigh(self, seen: Observation) -> Decision:
+        gns, current = self._last_gns, seen.strategy
+        if self._stage.num_iterations < T_MINIMUM:
+            return Decision(strategy=None, reason="too few iterations", quiet=True)
+        if gns is None:
+            return Decision(strategy=None, reason="no GNS estimate yet", quiet=True)
+        if self._fallback and self._falls(gns) and self._passed:
+            target = self._passed.pop()
+            details: Details = {"gns": gns, "next": str(target)}
+            return Decision(strategy=target, reason="fallback: GNS kept falling", details=details)
+        larger = [gbs for gbs in self._best if gbs > current.gbs]
+        if not larger:
+            return Decision(strategy=None, reason="at the largest batch", quiet=True)
+        candidate, t_next = self._best[min(larger)]
+        t_cur = self._stage.time_s
+        r = ratio(current.gbs, t_cur, candidate.gbs, t_next, 1 / gns)
+        details = {
+            **gns_details(self._gns.estimate()),
+            "gns_star": finite(crossing_gns(current.gbs, t_cur, candidate.gbs, t_next)),
+            "t_cur_s": t_cur,
+            "t_next_s": t_next,
+            "r": r,
+            "next": str(candidate),
+        }
+        if r > 1:
+            self._passed.append(current)
+            return Decision(strategy=candidate, reason=f"R = {r:.4f} > 1", details=details)
+        return Decision(strategy=None, reason=f"R = {r:.4f} <= 1", details=details)
+
+    def _falls(self, gns: float) -> bool:
+        previous = self._smoothed
+        if previous is None:
+            self._smoothed = gns
+            return False
+        self._smoothed = previous + self.FALLBACK_ALPHA * (gns - previous)
+        self._streak = self._streak + 1 if self._smoothed < previous else 0
+        return self._streak >= self.FALLBACK_STREAK
+
+    def _begin_stage(self, seen: Observation) -> None:
+        self._stage = Stage(start_samples=seen.samples, start_s=seen.train_s)
+        self._gns = GradientNoiseScale(self._decay)
+        self._last_gns, self._smoothed, self._streak = None, None, 0

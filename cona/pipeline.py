@@ -1,0 +1,123 @@
+"""What the Snakefile needs to know about a tier: its jobs, their files and their options.
+
+The rules under ``workflow/rules/`` hold no logic of their own; it is here, where it can be tested.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cona import config
+from cona.specs import ClusterSpec, ModelSpec, TierSpec
+
+ORACLE = "greedy-oracle"
+"""The policy whose forks make it the longest job by far: it gets a process of its own, first."""
+
+_NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process"}
+_NOT_OF_ONE_RUN = {"models", "policies", "seeds"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Policies that one job trains in one process, one after the other."""
+
+    name: str
+    """Names the rule and the log, e.g. `policies` or `greedy_oracle`."""
+    policies: tuple[str, ...]
+    """Policies with their parameters."""
+    priority: int
+    """Snakemake starts jobs of higher priority first."""
+
+    @property
+    def options(self) -> str:
+        """The policies as options of `cona run`."""
+        return " ".join(f"--policy {shlex.quote(policy)}" for policy in self.policies)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """The jobs of one tier under one results folder."""
+
+    tier: TierSpec
+    """The tier, with the corpus replaced if the user asked for another."""
+    spec: str
+    """How `cona --tier` finds it: its name or the path of its file."""
+    results: str
+    """Results root; this pipeline writes below `<results>/<tier>/`."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Pipeline:
+        """Build the pipeline from Snakemake's validated configuration.
+
+        Args:
+            settings: `tier`, `results` and, optionally, `data`.
+
+        Raises:
+            ConfigError: no such tier, model or cluster; or a value of the tier breaks a rule.
+        """
+        tier = config.load(TierSpec, settings["tier"])
+        if corpus := settings.get("data"):
+            tier = config.override(tier, {"data.corpus": corpus}, where="data")
+        pipeline = cls(tier=tier, spec=settings["tier"], results=settings["results"].rstrip("/"))
+        for model in tier.models:
+            pipeline.fingerprint(model)
+        return pipeline
+
+    @property
+    def folder(self) -> str:
+        """Where everything of the tier goes."""
+        return f"{self.results}/{self.tier.name}"
+
+    @property
+    def logs(self) -> str:
+        """Where the jobs of the tier log."""
+        return f"logs/{self.tier.name}"
+
+    @property
+    def data_options(self) -> str:
+        """Options of `cona data`."""
+        return f"--tier {shlex.quote(self.spec)} --data {shlex.quote(self.tier.data.corpus)}"
+
+    @property
+    def run_options(self) -> str:
+        """Options of `cona run` that all runs share."""
+        return f"{self.data_options} --out {shlex.quote(self.results)}"
+
+    @property
+    def report_options(self) -> str:
+        """Options of `cona tables`, `cona figures` and `cona track`."""
+        return f"--tier {shlex.quote(self.spec)} --out {shlex.quote(self.results)}"
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Who trains together: each policy alone, or all but the oracle in one process."""
+        policies = self.tier.policies
+        if not self.tier.share_process:
+            return tuple(_group(_identifier(p), (p,)) for p in policies)
+        oracles = tuple(p for p in policies if p.startswith(ORACLE))
+        others = tuple(p for p in policies if p not in oracles)
+        shares = (_group(_identifier(ORACLE), oracles), _group("policies", others))
+        return tuple(group for group in shares if group.policies)
+
+    def fingerprint(self, model: str) -> str:
+        """Return a hash of all settings that training a model depends on.
+
+        Names of models, policies and seeds are left out: adding one must not repeat the others.
+        """
+        settings = self.tier.model_dump(mode="json", exclude=_NOT_OF_A_RUN | _NOT_OF_ONE_RUN)
+        spec = config.load(ModelSpec, model)
+        priced = config.load(ModelSpec, spec.priced_as) if spec.priced_as else spec
+        cluster = config.load(ClusterSpec, self.tier.cluster)
+        return config.content_hash(settings, spec, priced, cluster)
+
+
+def _identifier(policy: str) -> str:
+    return re.sub(r"\W", "_", policy)
+
+
+def _group(name: str, policies: tuple[str, ...]) -> Group:
+    is_oracle = any(policy.startswith(ORACLE) for policy in policies)
+    return Group(name=name, policies=policies, priority=10 if is_oracle else 0)

@@ -1,0 +1,77 @@
+"""Tells people how a run is doing: a progress bar, and events.jsonl with wall-clock times."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from cona.gns import GnsEstimate
+from cona.runlog import dumps
+from cona.strategy import Strategy
+
+
+class RunProgress:
+    """The progress of one run over its time budget.
+
+    Args:
+        folder: run directory; events.jsonl is appended there.
+        title: shown before the bar.
+        time_budget_s: seconds of the train clock at which the run ends.
+        shown: draw the bar on standard error.
+    """
+
+    def __init__(self, folder: Path, title: str, time_budget_s: float, *, shown: bool) -> None:
+        self._events = folder / "events.jsonl"
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=16),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        self._task = self._bar.add_task(title, total=time_budget_s, state="")
+
+    def __enter__(self) -> Self:
+        self.event("resumed" if self._events.exists() else "started")
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+        if error is not None:
+            self.event("ended early", error=type(error).__name__, message=str(error))
+
+    def update(
+        self,
+        *,
+        samples: int,
+        train_s: float,
+        ppl: float | None,
+        gns: GnsEstimate,
+        strategy: Strategy,
+    ) -> None:
+        """Show where the run is: samples, perplexity, GNS (samples), strategy, clock (seconds)."""
+        noise = "-" if gns.gns is None else f"{gns.gns:.0f}"
+        shown_ppl = "-" if ppl is None else f"{ppl:.1f}"
+        state = (
+            f"{samples} samples  ppl {shown_ppl}  GNS {noise}  {strategy}  clock {train_s:.1f} s"
+        )
+        self._bar.update(self._task, completed=train_s, state=state)
+
+    def event(self, what: str, **fields: Any) -> None:
+        """Append one event with the wall-clock time to events.jsonl."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        with self._events.open("a", encoding="utf-8") as file:
+            file.write(dumps({"time": now, "event": what, **fields}) + "\n")

@@ -1,0 +1,96 @@
+"""Finds policies: one file each under ``baselines/``, or in the entry points `cona.policies`.
+
+A policy's text form is its registered name, then its parameters, each after a hyphen: a number
+follows its parameter directly (`fixed-best-gbs64`, `cona-z1.0`), a word after an equals sign
+(`cona-cost=off`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import re
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+import baselines
+from cona.errors import ConfigError, nearest
+from cona.policy import Policy
+
+_PARAMETER = re.compile(r"(?P<key>[a-z][a-z_]*?)(?:(?P<number>\d+(?:\.\d+)?)|=(?P<word>\w+))")
+
+
+@cache
+def policies() -> dict[str, type[Policy]]:
+    """Return every policy class by its registered name, sorted.
+
+    Raises:
+        ConfigError: two policies share a name.
+    """
+    found: dict[str, type[Policy]] = {}
+    for policy in [*_scanned(), *(point.load() for point in entry_points(group="cona.policies"))]:
+        if found.setdefault(policy.name, policy) is not policy:
+            raise ConfigError(f"two policies are named '{policy.name}': rename one")
+    return dict(sorted(found.items()))
+
+
+def _scanned() -> list[type[Policy]]:
+    found = []
+    for info in pkgutil.iter_modules(baselines.__path__):
+        module = importlib.import_module(f"baselines.{info.name}")
+        found += [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type)
+            and value.__module__ == module.__name__
+            and "name" in vars(value)
+            and hasattr(value, "decide")
+        ]
+    return found
+
+
+def policy(text: str) -> Policy:
+    """Build a policy from its text form, e.g. ``fixed-best-gbs64``.
+
+    Raises:
+        ConfigError: unknown name or parameter (the nearest is offered), or a value out of range.
+    """
+    known = policies()
+    name = max((n for n in known if text == n or text.startswith(f"{n}-")), key=len, default=None)
+    if name is None:
+        raise ConfigError(f"unknown policy '{text}': {nearest(text, known)}")
+    parts = text[len(name) + 1 :].split("-") if len(text) > len(name) else []
+    kind = known[name]
+    given = dict(_parameter(kind, text, part) for part in parts)
+    for key in _fields(kind, required=True):
+        if key not in given:
+            raise ConfigError(f"policy '{text}': parameter '{key}' is missing, e.g. {name}-{key}8")
+    return kind(**given)
+
+
+def _fields(kind: type[Policy], *, required: bool = False) -> list[str]:
+    if not dataclasses.is_dataclass(kind):
+        return []
+    return [
+        f.name
+        for f in dataclasses.fields(kind)
+        if f.init and (f.default is dataclasses.MISSING or not required)
+    ]
+
+
+def _parameter(kind: type[Policy], text: str, part: str) -> tuple[str, Any]:
+    match = _PARAMETER.fullmatch(part)
+    if match is None or match["key"] not in _fields(kind):
+        raise ConfigError(
+            f"policy '{text}': unknown parameter '{part}': {nearest(part, _fields(kind))}"
+        )
+    key, value = match["key"], match["number"] or match["word"]
+    try:
+        return key, TypeAdapter(get_type_hints(kind)[key]).validate_python(value)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise ConfigError(f"policy '{text}': {key} = {value}: {message.lower()}") from error

@@ -1,0 +1,171 @@
+"""Append-only JSON lines and files that appear whole or not at all.
+
+A log that is opened again *verifies*: while a run is repeated from the start, every line that
+already stands is compared with the one it would write, so that resuming can neither duplicate nor
+silently change a line. Source: architecture.md, the house; docs/results-format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cona.errors import RunError
+
+Record = dict[str, Any]
+
+
+def dumps(record: Record) -> str:
+    """Return one line of JSON in full precision; raises ValueError on NaN and infinity."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the complete records of a JSON-lines file; a torn last line is ignored.
+
+    Raises:
+        RunError: a complete line is not JSON.
+    """
+    return [_parse(line, path, i) for i, line in enumerate(_complete_lines(path), start=1)]
+
+
+def _parse(line: bytes, path: Path, number: int) -> Record:
+    try:
+        record: Record = json.loads(line)
+    except ValueError as error:
+        raise RunError(
+            f"{path}, line {number}: not JSON; delete the folder to run it again"
+        ) from error
+    return record
+
+
+def _complete_lines(path: Path) -> list[bytes]:
+    if not path.exists():
+        return []
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+class JsonLines:
+    """An append-only JSON-lines file that verifies what already stands in it.
+
+    Args:
+        path: the file; its folder is created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._standing = _complete_lines(path)
+        self._cursor = 0
+        if path.exists():
+            os.truncate(path, sum(len(line) + 1 for line in self._standing))
+        self._file = path.open("ab")
+
+    @property
+    def replaying(self) -> bool:
+        """Whether lines that stand in the file are still to be repeated."""
+        return self._cursor < len(self._standing)
+
+    def append(self, record: Record) -> None:
+        """Write one record, or check that it is the one that stands here already.
+
+        Raises:
+            RunError: another record stands here (other code, data or hardware made this file).
+        """
+        line = dumps(record).encode()
+        if self.replaying:
+            if line != self._standing[self._cursor]:
+                raise RunError(
+                    f"{self.path}, line {self._cursor + 1}: differs from what this run would write;"
+                    f" other code, data or hardware made it: delete {self.path.parent} to start"
+                    " anew"
+                )
+            self._cursor += 1
+            return
+        self._file.write(line + b"\n")
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Close a complete file durably; raises RunError if more lines stand in it than were made.
+
+        Only a caller that made every record calls this.
+        """
+        if self.replaying:
+            raise RunError(
+                f"{self.path}: holds {len(self._standing) - self._cursor} lines more than this run "
+                f"makes; delete {self.path.parent} to start anew"
+            )
+        os.fsync(self._file.fileno())
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was appended stays."""
+        self._file.close()
+
+
+class SharedLines:
+    """An append-only JSON-lines file that several processes may extend.
+
+    Args:
+        path: the file; its folder must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._num_bytes = 0
+
+    def unread(self) -> list[Record]:
+        """Return the complete records that were appended since the last call, by any process."""
+        if not self.path.exists() or self.path.stat().st_size == self._num_bytes:
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._num_bytes)
+            lines = file.read().split(b"\n")[:-1]
+        self._num_bytes += sum(len(line) + 1 for line in lines)
+        return [_parse(line, self.path, i) for i, line in enumerate(lines, start=1)]
+
+    def append(self, record: Record) -> None:
+        """Append one record; the caller holds the lock and has read all that stands there.
+
+        A torn last line, left by a killed process, is cut off first.
+        """
+        line = dumps(record).encode() + b"\n"
+        with self.path.open("ab") as file:
+            file.truncate(self._num_bytes)
+            file.write(line)
+        self._num_bytes += len(line)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that it exists whole or not at all, even through a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)
+
+
+def write_json(path: Path, record: Record) -> None:
+    """Write one JSON document atomically, indented for people."""
+    write_atomic(path, json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Record:
+    """Return a JSON document; raises RunError if it is missing or damaged."""
+    try:
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: missing or damaged; run it again") from error
+    return record
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,359 @@
+"""The loop: a policy walks a trajectory while a clock accounts for its strategies.
+
+A run is resumed by repeating it: recorded iterations cost nothing, the policy sees the same
+observations and hence decides the same, and the log verifies every line that stands in it.
+Source: method.md 7, architecture.md.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from cona.clock import ModelledClock
+from cona.errors import ConaError, RunError
+from cona.policy import Decision, Observation, ProbingPolicy
+from cona.progress import RunProgress
+from cona.provenance import run_facts
+from cona.runlog import JsonLines, read_json, sha256, write_json
+from cona.setup import RunRequest, Setup
+from cona.strategy import Strategy
+from cona.trajectory import Step
+
+RESULT_SCHEMA = 1
+"""Version of the result format, docs/results-format.md."""
+
+__all__ = ["Interrupted", "RunRequest", "finished", "run"]
+
+
+class Interrupted(ConaError):  # noqa: N818 - a state, not a fault
+    """A signal ended the run after its state was saved; the same command continues it.
+
+    Args:
+        signal_number: the signal that ended it.
+    """
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__("stopped by a signal; the state is saved, run the same command again")
+        self.signal_number = signal_number
+        self.exit_code = 128 + signal_number
+
+
+def run(request: RunRequest, *, progress: bool = False) -> Path:
+    """Execute or finish one run and return its result file; a finished run is not repeated.
+
+    Args:
+        request: which run.
+        progress: draw a progress bar on standard error.
+
+    Raises:
+        ConfigError, DataError: the request breaks a rule.
+        RunError: another process works in the run directory, or its files do not match.
+        Interrupted: a signal arrived; the state is saved.
+    """
+    request.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(request.folder / ".lock", timeout=0):
+            return _run_locked(request, progress=progress)
+    except Timeout as error:
+        raise RunError(f"{request.folder}: another process works on this run") from error
+
+
+def _run_locked(request: RunRequest, *, progress: bool) -> Path:
+    setup = Setup(request)
+    result_path = request.folder / "result.json"
+    if finished(result_path, setup.run_key):
+        return result_path
+    _set_aside_other_configuration(request.folder, setup.run_key)
+    return Run(setup, progress=progress).execute()
+
+
+def finished(result_path: Path, run_key: str) -> bool:
+    """Return whether a result exists for this very configuration and its metrics are intact."""
+    try:
+        result = read_json(result_path)
+    except RunError:  # missing, or damaged by other hands: repeating the run writes it again
+        return False
+    metrics = result_path.with_name("metrics.jsonl")
+    return (
+        result.get("run_key") == run_key
+        and metrics.exists()
+        and result.get("metrics_sha256") == sha256(metrics)
+    )
+
+
+def _set_aside_other_configuration(folder: Path, run_key: str) -> None:
+    """Keep the files of a run that another configuration made under another name."""
+    facts = folder / "run.json"
+    if not facts.exists():
+        return
+    key = read_json(facts).get("run_key")
+    if key == run_key:
+        return
+    for name in ("run.json", "metrics.jsonl", "events.jsonl", "result.json"):
+        path = folder / name
+        if path.exists():
+            target = folder / "superseded" / str(key)
+            target.mkdir(parents=True, exist_ok=True)
+            path.replace(target / name)
+
+
+class Run:
+    """One policy on one trajectory under one clock.
+
+    Args:
+        setup: the resolved request.
+        progress: draw a progress bar on standard error.
+    """
+
+    def __init__(self, setup: Setup, *, progress: bool) -> None:
+        self.setup, self.tier, self.policy = setup, setup.tier, setup.policy
+        self.folder = setup.request.folder
+        self.trajectory = setup.trajectory()
+        self.clock = ModelledClock(
+            setup.time_source, setup.switch_cost, self.tier.clock.switch_cost
+        )
+        request = setup.request
+        title = f"{request.model} {request.policy} seed {request.seed}"
+        self.progress = RunProgress(self.folder, title, setup.time_budget_s, shown=progress)
+        self.iteration = self.samples = 0
+        self.stages: list[dict[str, Any]] = []
+        self.evaluations: list[dict[str, Any]] = []
+        self.diverged = False
+        self.last_switch_s: float | None = None
+
+    def execute(self) -> Path:
+        """Run until the budget is used up, and write the result."""
+        write_json(self.folder / "run.json", run_facts(self.setup))
+        self.log = JsonLines(self.folder / "metrics.jsonl")
+        with _stop_signals() as stop, self.progress:
+            self._begin()
+            while not self.diverged and self._time_left():
+                self._iterate()
+                if stop.number is not None:
+                    self.trajectory.keep()
+                    self.log.close()
+                    raise Interrupted(stop.number)
+            self._evaluate()
+        return self._finish()
+
+    def _begin(self) -> None:
+        if isinstance(self.policy, ProbingPolicy):
+            self.policy.attach(self.trajectory.probe, self.clock.iteration_s)
+        self.strategy = self.policy.start(self.setup.problem())
+        self._check(self.strategy)
+        self._add_stage()
+        self._evaluate()
+
+    def _check(self, strategy: Strategy) -> None:
+        broken = self.setup.space.why_not(strategy) or self.setup.time_source.why_not(strategy)
+        if broken:
+            raise RunError(f"policy '{self.setup.request.policy}' chose {strategy}: {broken}")
+
+    def _time_left(self) -> bool:
+        ahead_s = self.clock.train_s + self.clock.iteration_s(self.strategy)
+        return ahead_s <= self.setup.time_budget_s
+
+    def _iterate(self) -> None:
+        step = self.trajectory.step(self.strategy.gbs)
+        iteration_s = self.clock.add_iteration(self.strategy)
+        crossed = self._crosses_grid(step)
+        self.iteration, self.samples = step.iteration, step.samples
+        self._log_step(step, iteration_s)
+        if step.loss is None or step.grad_norm is None:
+            self.diverged = True
+            return
+        if crossed:
+            self._evaluate()
+        self._decide(step, iteration_s)
+        self.progress.update(
+            samples=self.samples,
+            train_s=self.clock.train_s,
+            ppl=self.evaluations[-1]["ppl"],
+            gns=self.trajectory.gns.estimate(),
+            strategy=self.strategy,
+        )
+
+    def _crosses_grid(self, step: Step) -> bool:
+        interval = self.tier.evaluation.interval_samples
+        return self.samples // interval != step.samples // interval
+
+    def _log_step(self, step: Step, iteration_s: float) -> None:
+        gns = self.trajectory.gns.estimate()
+        low, high = gns.interval()
+        self._record(
+            "step",
+            strategy=str(self.strategy),
+            gbs=self.strategy.gbs,
+            loss=step.loss,
+            lr=step.lr,
+            grad_norm=step.grad_norm,
+            skipped=step.skipped,
+            tr_sigma=step.tr_sigma,
+            mu_sq=step.mu_sq,
+            gns=gns.gns,
+            gns_low=low,
+            gns_high=high,
+            iteration_s=iteration_s,
+            train_s=self.clock.train_s,
+        )
+
+    def _evaluate(self) -> None:
+        """Evaluate here, once: at the start, on the grid and at the end."""
+        if self.evaluations and self.evaluations[-1]["iteration"] == self.iteration:
+            return
+        evaluation = self.trajectory.evaluate("valid")
+        ppl, num_bytes = evaluation.perplexity, self.trajectory.num_evaluation_bytes
+        if ppl is None:
+            self.diverged = True
+        bits = None
+        if num_bytes and evaluation.nats is not None:
+            bits = evaluation.nats / math.log(2) / num_bytes
+        record = self._record(
+            "eval",
+            strategy=str(self.strategy),
+            gbs=self.strategy.gbs,
+            train_s=self.clock.train_s,
+            compute_s=self.clock.compute_s,
+            switch_s=dict(self.clock.switch_s),
+            nats=evaluation.nats,
+            num_tokens=evaluation.num_tokens,
+            ppl=ppl,
+            bits_per_byte=bits,
+        )
+        self.evaluations.append(record)
+
+    def _decide(self, step: Step, iteration_s: float) -> None:
+        decision = self.policy.decide(
+            Observation(
+                iteration=self.iteration,
+                samples=self.samples,
+                train_s=self.clock.train_s,
+                strategy=self.strategy,
+                iteration_s=iteration_s,
+                terms=step.terms,
+                gns=self.trajectory.gns.estimate(),
+                last_switch_s=self.last_switch_s,
+            )
+        )
+        self.last_switch_s = None
+        if not decision.quiet:
+            self._log_decision(decision)
+        if decision.strategy is not None:
+            self._switch(decision.strategy)
+
+    def _log_decision(self, decision: Decision) -> None:
+        details = dict(decision.details)
+        self._record(
+            "decision",
+            train_s=self.clock.train_s,
+            strategy=str(self.strategy),
+            action="stay" if decision.strategy is None else "switch",
+            next=details.pop("next", decision.strategy and str(decision.strategy)),
+            reason=decision.reason,
+            details=details,
+        )
+
+    def _switch(self, new: Strategy) -> None:
+        self._check(new)
+        old, self.strategy = self.strategy, new
+        costs = self.clock.add_switch(old, new)
+        if new.layout != old.layout:
+            self.last_switch_s = costs[self.clock.preset]
+        fields = {"from": str(old), "to": str(new), "cost_s": costs}
+        self._record("switch", train_s=self.clock.train_s, **fields)
+        self._add_stage()
+
+    def _add_stage(self) -> None:
+        self.stages.append(
+            {
+                "strategy": str(self.strategy),
+                "iteration": self.iteration,
+                "samples": self.samples,
+                "train_s": self.clock.train_s,
+            }
+        )
+
+    def _record(self, kind: str, **fields: Any) -> dict[str, Any]:
+        record = {"kind": kind, "iteration": self.iteration, "samples": self.samples, **fields}
+        self.log.append(record)
+        return record
+
+    def _finish(self) -> Path:
+        self.log.finish()
+        path = self.folder / "result.json"
+        write_json(path, self._result())
+        self.progress.event("finished", ppl=self.evaluations[-1]["ppl"])
+        return path
+
+    def _result(self) -> dict[str, Any]:
+        setup, clock = self.setup, self.clock
+        gbs = [Strategy.parse(stage["strategy"]).gbs for stage in self.stages]
+        perplexities = [e["ppl"] for e in self.evaluations if e["ppl"] is not None]
+        return {
+            "schema": RESULT_SCHEMA,
+            "status": "diverged" if self.diverged else "finished",
+            "tier": self.tier.name,
+            "model": setup.request.model,
+            "policy": setup.request.policy,
+            "seed": setup.request.seed,
+            "kind": self.policy.kind,
+            "source": self.policy.source,
+            "perplexity_name": setup.model.perplexity_name,
+            "clock": {
+                "kind": clock.kind,
+                "time_source": setup.time_source.name,
+                "switch_cost": clock.preset,
+                "cluster": setup.cluster.name,
+                "priced_as": setup.priced_model.name,
+                "unit": "modelled seconds",
+            },
+            "belief": setup.belief.name,
+            "time_budget_s": setup.time_budget_s,
+            "train_s": clock.train_s,
+            "compute_s": clock.compute_s,
+            "switch_s": dict(clock.switch_s),
+            "iterations": self.iteration,
+            "samples": self.samples,
+            "ppl": self.evaluations[-1]["ppl"],
+            "best_ppl": min(perplexities, default=None),
+            "num_switches": len(self.stages) - 1,
+            "num_gbs_switches": sum(a != b for a, b in pairwise(gbs)),
+            "stages": self.stages,
+            "trajectories": self.trajectory.segments,
+            "data_hash": setup.prepared.content_hash,
+            "config_hash": setup.config_hash,
+            "run_key": setup.run_key,
+            "metrics_sha256": sha256(self.folder / "metrics.jsonl"),
+        }
+
+
+@dataclass
+class _Stop:
+    number: int | None = None
+
+
+@contextmanager
+def _stop_signals() -> Iterator[_Stop]:
+    """Turn SIGTERM and SIGINT into a request to stop after the current iteration."""
+    stop = _Stop()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.number = number
+
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, note) for number in wanted}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

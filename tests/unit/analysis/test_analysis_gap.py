@@ -1,0 +1,89 @@
+"""The gap to the oracle: by hand, and against a numeric integral."""
+
+import math
+
+import numpy as np
+import pytest
+from fake_runs import eval_line, write_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cona.analysis.gap import gap_between, oracle_gaps
+from cona.analysis.load import Curve, load_runs
+
+
+def curve(rows):
+    """Return a curve from (samples, train_s, ppl)."""
+    samples, train_s, ppl = (np.array(c) for c in zip(*rows, strict=True))
+    return Curve(samples=samples, train_s=train_s, compute_s=train_s, switch_s={}, ppl=ppl)
+
+
+FLAT = curve([(0, 0.0, 100.0), (8, 10.0, 100.0), (16, 20.0, 100.0)])
+
+
+def test_a_constant_ratio_is_both_maximum_and_mean():
+    gap = gap_between(curve([(0, 0.0, 110.0), (8, 5.0, 110.0), (16, 25.0, 110.0)]), FLAT)
+    assert (gap.start_s, gap.end_s) == (10.0, 20.0)
+    assert gap.largest == pytest.approx(0.1)
+    assert gap.mean == pytest.approx(0.1)
+
+
+def test_a_gap_that_doubles_log_linearly():
+    gap = gap_between(curve([(0, 0.0, 50.0), (8, 10.0, 100.0), (16, 20.0, 200.0)]), FLAT)
+    assert gap.largest == pytest.approx(1.0)
+    assert gap.mean == pytest.approx(1 / math.log(2) - 1)  # the mean of 2**x over [0, 1], minus 1
+
+
+def test_what_happens_before_the_later_warm_up_does_not_count():
+    late = curve([(0, 0.0, 400.0), (8, 16.0, 100.0), (16, 20.0, 100.0)])
+    gap = gap_between(late, FLAT)
+    assert (gap.start_s, gap.largest, gap.mean) == (16.0, pytest.approx(0.0), pytest.approx(0.0))
+
+
+def test_a_run_below_the_oracle_has_a_negative_gap():
+    gap = gap_between(curve([(0, 0.0, 90.0), (8, 10.0, 90.0), (16, 20.0, 90.0)]), FLAT)
+    assert gap.largest == pytest.approx(-0.1)
+    assert gap.mean == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 0.0, 100.0)],
+        [(0, 0.0, 100.0), (8, 30.0, 90.0), (16, 40.0, 80.0)],
+        [(0, 0.0, 100.0), (8, 5.0, 90.0)],
+    ],
+)
+def test_curves_without_common_time_have_no_gap(rows):
+    assert gap_between(curve(rows), FLAT) is None
+
+
+perplexities = st.lists(st.floats(2.0, 500.0), min_size=4, max_size=4)
+
+
+@given(perplexities, perplexities)
+def test_closed_form_equals_a_numeric_integral(ours, theirs):
+    times = np.array([0.0, 3.0, 10.0, 12.0])
+    others = np.array([0.0, 2.0, 7.0, 11.0])
+    one = curve([(8 * i, t, p) for i, (t, p) in enumerate(zip(times, ours, strict=True))])
+    two = curve([(8 * i, t, p) for i, (t, p) in enumerate(zip(others, theirs, strict=True))])
+    gap = gap_between(one, two)
+    assert (gap.start_s, gap.end_s) == (3.0, 11.0)
+    middles = np.linspace(3.0, 11.0, 40_001)
+    ratio = np.exp(one.log_ppl_at(middles) - two.log_ppl_at(middles)) - 1
+    assert gap.mean == pytest.approx(np.trapezoid(ratio, middles) / 8.0, rel=1e-5, abs=1e-6)
+    assert gap.largest == pytest.approx(ratio.max(), rel=1e-3, abs=1e-3)
+    assert gap.mean <= gap.largest + 1e-12
+
+
+def test_runs_meet_the_oracle_of_their_own_model_and_seed(tmp_path):
+    lines = [eval_line(8 * i, 10.0 * i, 100.0) for i in range(3)]
+    worse = [eval_line(8 * i, 10.0 * i, 120.0) for i in range(3)]
+    write_run(tmp_path, lines, policy="greedy-oracle", kind="bound", seed=0)
+    write_run(tmp_path, worse, policy="greedy-oracle", kind="bound", seed=1)
+    for seed in (0, 1, 2):
+        write_run(tmp_path, worse, policy="cona", seed=seed)
+    write_run(tmp_path, worse, model="other", policy="cona")
+    found = oracle_gaps(load_runs(tmp_path, "quick"))
+    assert [(g.run.policy, g.run.seed) for g in found] == [("cona", 0), ("cona", 1)]
+    assert [g.gap.largest for g in found] == [pytest.approx(0.2), pytest.approx(0.0)]

@@ -1,0 +1,108 @@
+"""The Snakefile's knowledge of a tier: who trains together, and what repeats a training."""
+
+import shlex
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cona import config
+from cona.errors import ConfigError
+from cona.pipeline import Pipeline
+from cona.specs import TierSpec
+
+MODEL = "gpt3-1.3b-proxy"
+
+
+def pipeline(**changes: object) -> Pipeline:
+    tier = config.override(config.load(TierSpec, "quick"), changes)
+    return Pipeline(tier=tier, spec="quick", results="results")
+
+
+names = st.lists(
+    st.sampled_from(["greedy-oracle", "greedy-oracle-decisions4", "cona", "cona-z1.0", "rampup"]),
+    min_size=1,
+    unique=True,
+)
+
+
+@given(policies=names, share_process=st.booleans())
+def test_every_policy_trains_in_exactly_one_group(policies: list[str], share_process: bool) -> None:
+    groups = pipeline(policies=policies, share_process=share_process).groups
+    assert Counter(p for group in groups for p in group.policies) == Counter(policies)
+    assert all(group.policies for group in groups)
+    assert len({group.name for group in groups}) == len(groups)
+    assert all(group.name.isidentifier() for group in groups)
+    for group in groups:
+        assert (group.priority > 0) == any(p.startswith("greedy-oracle") for p in group.policies)
+
+
+def test_sharing_means_the_oracle_and_the_rest() -> None:
+    groups = pipeline(policies=["cona", "greedy-oracle", "rampup"], share_process=True).groups
+    assert [g.policies for g in groups] == [("greedy-oracle",), ("cona", "rampup")]
+    assert groups[1].options == "--policy cona --policy rampup"
+
+
+def test_without_an_oracle_there_is_one_shared_process() -> None:
+    assert [g.name for g in pipeline(policies=["cona"], share_process=True).groups] == ["policies"]
+
+
+def test_otherwise_every_policy_is_a_job() -> None:
+    groups = pipeline(policies=["cona", "fixed-best-gbs8"], share_process=False).groups
+    assert [g.name for g in groups] == ["cona", "fixed_best_gbs8"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"description": "other"},
+        {"models": [MODEL]},
+        {"policies": ["rampup"]},
+        {"seeds": [0, 1, 2]},
+        {"share_process": False},
+        {"gives_verdicts": True},
+    ],
+    ids=str,
+)
+def test_what_else_is_trained_does_not_repeat_a_training(changes: dict[str, object]) -> None:
+    assert pipeline(**changes).fingerprint(MODEL) == pipeline().fingerprint(MODEL)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budget.iterations": 301},
+        {"data.corpus": "text:x"},
+        {"belief": "other"},
+        {"controller.z": 1.0},
+        {"ladder.gbs_max": 32},
+    ],
+    ids=str,
+)
+def test_a_changed_setting_repeats_a_training(changes: dict[str, object]) -> None:
+    assert pipeline(**changes).fingerprint(MODEL) != pipeline().fingerprint(MODEL)
+
+
+def test_models_have_different_fingerprints() -> None:
+    models = pipeline().tier.models
+    assert len({pipeline().fingerprint(model) for model in models}) == len(models)
+
+
+def test_options_survive_the_shell() -> None:
+    built = Pipeline.of({"tier": "quick", "results": "my results/", "data": "text:a b/$c"})
+    words = ["--tier", "quick", "--data", "text:a b/$c", "--out", "my results"]
+    assert shlex.split(built.run_options) == words
+    assert shlex.split(built.data_options) == words[:4]
+    assert shlex.split(built.report_options) == [*words[:2], *words[4:]]
+    assert built.folder == "my results/quick"
+
+
+def test_unknown_names_are_errors_before_anything_runs(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="unknown tier 'quik': did you mean 'quick'"):
+        Pipeline.of({"tier": "quik", "results": "results"})
+    text = (config.config_root() / "tiers" / "smoke.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(MODEL, "gpt3-1.3b-poxy"))
+    with pytest.raises(ConfigError, match=f"did you mean '{MODEL}'"):
+        Pipeline.of({"tier": str(path), "results": "results"})

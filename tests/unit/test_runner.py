@@ -1,0 +1,219 @@
+"""The loop: budgets, evaluation grid, clocks, resume, and what ends up in the files.
+
+Training is done by a toy engine (unigram logits), so that these tests take milliseconds; the same
+properties are shown with megatron in tests/unit/engine and tests/workflow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import FileLock
+from problems import tiny_cluster, tiny_model, tiny_tier
+from toy_engine import ToyEngine
+
+from cona.errors import ConfigError, RunError
+from cona.runlog import read_json, read_records
+from cona.runner import Interrupted, RunRequest, run
+from cona.setup import Setup
+from cona.specs import ClockSpec
+from cona.strategy import Strategy
+
+Make = Callable[..., RunRequest]
+
+
+@pytest.fixture
+def make(tmp_path: Path, small_corpus: str, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return a function that requests a run of the tiny model under the toy engine."""
+    for folder, spec in (("models", tiny_model()), ("clusters", tiny_cluster())):
+        path = tmp_path / "config" / folder / f"{spec.name}.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setattr(Setup, "_engine", lambda self: ToyEngine())
+
+    def request(policy: str = "cona", results: str = "results", **tier: Any) -> RunRequest:
+        settings = {
+            "cluster": "tiny-cluster",
+            "data": {"corpus": small_corpus},
+            "budget": {"iterations": 60},
+            **tier,
+        }
+        return RunRequest(
+            tier=tiny_tier(**settings),
+            model="tiny",
+            policy=policy,
+            seed=0,
+            results=tmp_path / results,
+        )
+
+    return request
+
+
+def lines(result: Path, kind: str) -> list[dict[str, Any]]:
+    return [r for r in read_records(result.with_name("metrics.jsonl")) if r["kind"] == kind]
+
+
+def test_budget_grid_and_totals(make: Make) -> None:
+    path = run(make("fixed-best-gbs8"))
+    result, steps, evals = read_json(path), lines(path, "step"), lines(path, "eval")
+    # 60 iterations of the best strategy at gbs_min, which this policy is: the budget fits exactly.
+    assert result["status"] == "finished"
+    assert result["iterations"] == len(steps) == 60
+    assert result["samples"] == 480
+    assert result["train_s"] == pytest.approx(result["time_budget_s"])
+    assert result["train_s"] <= result["time_budget_s"]
+    assert [e["samples"] for e in evals] == list(range(0, 481, 32))
+    assert [s["iteration"] for s in steps] == list(range(1, 61))
+    assert evals[0]["train_s"] == 0.0
+    assert evals[0]["ppl"] == pytest.approx(512)
+    assert result["ppl"] == evals[-1]["ppl"] < 200
+    assert result["num_switches"] == 0
+
+
+def test_larger_batches_get_the_same_seconds(make: Make) -> None:
+    results = [read_json(run(make(f"fixed-best-gbs{g}"))) for g in (8, 16, 32)]
+    assert len({r["time_budget_s"] for r in results}) == 1
+    for result in results:
+        step = lines(make(result["policy"]).folder / "result.json", "step")[-1]
+        assert result["train_s"] <= result["time_budget_s"]
+        assert result["train_s"] + step["iteration_s"] > result["time_budget_s"]
+
+
+def test_the_clock_adds_up_with_switches(make: Make) -> None:
+    path = run(
+        make("rampup-ramp0.2", clock=ClockSpec(switch_cost="restart"), budget={"iterations": 800})
+    )
+    result, steps, switches = read_json(path), lines(path, "step"), lines(path, "switch")
+    assert [s["to"].rsplit("gbs")[1] for s in switches] == ["16", "24", "32"]
+    assert len(result["stages"]) == 4
+    compute = sum(s["iteration_s"] for s in steps)
+    paid = {p: sum(s["cost_s"][p] for s in switches) for p in ("live", "restart", "zero")}
+    assert result["compute_s"] == pytest.approx(compute)
+    assert result["switch_s"] == pytest.approx(paid)
+    assert result["train_s"] == pytest.approx(compute + paid["live"])
+    for switch in switches:
+        same = Strategy.parse(switch["from"]).layout == Strategy.parse(switch["to"]).layout
+        assert (switch["cost_s"]["restart"] == 0.0) == same
+        assert switch["cost_s"]["zero"] == 0.0
+
+
+def test_grid_crossed_by_odd_batches(make: Make) -> None:
+    path = run(make("rampup-ramp0.2"))
+    evals = lines(path, "eval")
+    # At the first iteration with consumed samples >= each grid point, once, and at the end.
+    steps = [0, *(s["samples"] for s in lines(path, "step"))]
+    expected = sorted(
+        {next(s for s in steps if s >= g) for g in range(0, steps[-1] + 1, 32)} | {steps[-1]}
+    )
+    assert [e["samples"] for e in evals] == expected
+
+
+def test_every_policy_runs_and_logs_reasons(make: Make) -> None:
+    for policy in ("cona", "cona-paper", "greedy-oracle", "rampup"):
+        path = run(make(policy, budget={"iterations": 200}))
+        assert read_json(path)["policy"] == policy
+        for decision in lines(path, "decision"):
+            assert decision["reason"]
+            assert decision["action"] in ("stay", "switch")
+    chosen = lines(path.parents[2] / "cona/seed0/result.json", "decision")
+    assert {"gns", "gns_low", "gns_high", "t_cur_s", "t_next_s", "r", "net_s", "cost_s"} <= set(
+        chosen[-1]["details"]
+    )
+
+
+def test_the_oracle_is_no_worse_than_the_worst_fixed_batch(make: Make) -> None:
+    oracle = read_json(run(make("greedy-oracle")))
+    fixed = [read_json(run(make(f"fixed-best-gbs{g}")))["ppl"] for g in (8, 16, 32)]
+    assert oracle["ppl"] <= max(fixed)
+
+
+def test_a_finished_run_is_not_touched(make: Make) -> None:
+    path = run(make())
+    before = {p: p.stat().st_mtime_ns for p in path.parent.iterdir()}
+    assert run(make()) == path
+    assert {p: p.stat().st_mtime_ns for p in path.parent.iterdir() if p.name != ".lock"} == {
+        p: t for p, t in before.items() if p.name != ".lock"
+    }
+
+
+def test_layouts_share_one_trajectory(make: Make) -> None:
+    first = read_json(run(make("fixed-best-gbs16")))
+    built = ToyEngine.num_built
+    retimed = read_json(run(make("fixed-best-gbs16", clock={"time_source": "calculon"})))
+    assert retimed["trajectories"] == first["trajectories"]
+    assert ToyEngine.num_built == built or retimed["iterations"] > first["iterations"]
+    assert retimed["clock"]["time_source"] == "calculon"
+
+
+def test_another_configuration_sets_the_old_run_aside(make: Make) -> None:
+    path = run(make())
+    old = path.read_text()
+    again = run(make(budget={"iterations": 30}))
+    assert again == path
+    assert read_json(path)["time_budget_s"] == pytest.approx(json.loads(old)["time_budget_s"] / 2)
+    kept = list((path.parent / "superseded").glob("*/result.json"))
+    assert [p.read_text() for p in kept] == [old]
+
+
+@pytest.mark.parametrize("policy", ["cona", "greedy-oracle", "rampup"])
+@pytest.mark.parametrize("after", [1, 23, 47])
+def test_stopping_anywhere_and_continuing_gives_the_same_bytes(
+    make: Make, policy: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(make(policy, results="whole")).with_name("metrics.jsonl").read_bytes()
+    original = ToyEngine.train_step
+    count = 0
+
+    def stop_after(self: ToyEngine, *args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(ToyEngine, "train_step", stop_after)
+    with pytest.raises(Interrupted) as stopped:
+        run(make(policy, results="parts"))
+    assert stopped.value.signal_number == signal.SIGTERM
+    path = run(make(policy, results="parts"))
+    assert path.with_name("metrics.jsonl").read_bytes() == whole
+    events = [r["event"] for r in read_records(path.with_name("events.jsonl"))]
+    assert events == ["started", "ended early", "resumed", "finished"]
+
+
+def test_a_diverged_run_is_labelled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ToyEngine.train_step
+
+    def explode(self: ToyEngine, *args: Any, **kwargs: Any) -> Any:
+        if self.num_steps == 20:
+            self.logits[:] = float("nan")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(ToyEngine, "train_step", explode)
+    path = run(make("fixed-best-gbs8"))
+    result = read_json(path)
+    assert result["status"] == "diverged"
+    assert result["iterations"] == 21
+    assert result["ppl"] is None
+    assert lines(path, "step")[-1]["loss"] is None
+    assert b"NaN" not in path.with_name("metrics.jsonl").read_bytes()
+
+
+def test_two_processes_do_not_share_a_run_directory(make: Make) -> None:
+    request = make()
+    request.folder.mkdir(parents=True)
+    with FileLock(request.folder / ".lock"), pytest.raises(RunError, match="another process"):
+        run(request)
+
+
+def test_bad_requests(make: Make) -> None:
+    with pytest.raises(ConfigError, match="unknown policy 'konaa'"):
+        run(make("konaa"))

@@ -1,0 +1,159 @@
+"""Import into a real MLflow store (SQLite); MLflow takes seconds, so one store serves all tests."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_runs import CONA, FIXED, eval_line, write_run, write_tier
+
+from cona.analysis.load import load_runs
+from cona.errors import ConfigError, RunError
+from cona.tracking import COMPLETE, ImportReport, import_runs
+
+MODEL = "bert-large-proxy"
+IMPORT = """
+import sys
+from pathlib import Path
+from cona.tracking import import_runs
+assert "mlflow" not in sys.modules
+print(import_runs(Path(sys.argv[1]), "quick", sys.argv[2]), "torch" in sys.modules)
+"""
+
+
+@dataclass
+class Store:
+    """A results root, the store it was imported into, and what the first import said."""
+
+    results: Path
+    uri: str
+    client: Any
+    said: str
+
+    def runs(self) -> dict[str, Any]:
+        found = self.client.get_experiment_by_name("cona/quick")
+        runs = self.client.search_runs([found.experiment_id])
+        assert len({r.info.run_name for r in runs}) == len(runs)
+        return {r.info.run_name: r for r in runs}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tracking")
+    results = folder / "results"
+    write_tier(results, models=(MODEL,), plans=(CONA, FIXED[3]))
+    lines = [eval_line(0, 0.0, 500.0), eval_line(128, 16.0, None)]
+    clock = load_runs(results, "quick")[0].clock
+    diverged = {"policy": "fixed-best-gbs8", "kind": "offline", "status": "diverged"}
+    write_run(results, lines, model=MODEL, clock=clock, **diverged)
+    (results / "quick" / MODEL / "rampup/seed0").mkdir(parents=True)
+    uri = f"sqlite:///{folder / 'store' / 'mlflow.db'}"
+    arguments = [sys.executable, "-c", IMPORT, str(results), uri]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    from mlflow import MlflowClient
+
+    return Store(results, uri, MlflowClient(tracking_uri=uri), done.stdout.strip())
+
+
+def test_the_first_import_reports_what_it_did_without_torch(store):
+    report = ImportReport(num_new=3, num_known=0, num_failed=1, num_unfinished=1)
+    assert store.said == f"{report} False"
+
+
+def test_runs_carry_names_parameters_tags_and_status(store):
+    runs = store.runs()
+    prefix = f"{MODEL}/"
+    assert {n.removeprefix(prefix) for n in runs} == {
+        *("cona/seed0", "fixed-best-gbs64/seed0", "fixed-best-gbs8/seed0"),
+    }
+    cona = runs[f"{MODEL}/cona/seed0"]
+    assert cona.info.status == "FINISHED"
+    assert runs[f"{MODEL}/fixed-best-gbs8/seed0"].info.status == "FAILED"
+    params = {"model": MODEL, "policy": "cona", "seed": "0", "time_budget_s": "300.0"}
+    assert params.items() <= cona.data.params.items()
+    tags = {"clock": "modelled", "time_source": "calculon+head", "belief": "calculon+head"}
+    tags |= {"tier": "quick", "config_hash": "c0f1", "commit": "abc123", "status": "finished"}
+    assert tags.items() <= cona.data.tags.items()
+
+
+def test_ttp_is_a_number_only_where_it_was_reached(store):
+    for run in store.runs().values():
+        reached = {k: v for k, v in run.data.tags.items() if k.startswith("ttp_reached/")}
+        assert len(reached) > 5
+        for name, word in reached.items():
+            metric = name.replace("ttp_reached", "ttp_train_s")
+            assert (metric in run.data.metrics) == (word == "yes")
+
+
+def test_metrics_over_samples_and_over_the_clock_are_the_run_s(store):
+    run = load_runs(store.results, "quick")[0]
+    run_id = store.runs()[run.name].info.run_id
+    history = store.client.get_metric_history(run_id, "mlm_ppl")
+    expected = {e["samples"]: e["ppl"] for e in run.evals}
+    assert {m.step: m.value for m in history} == expected
+    clock = store.client.get_metric_history(run_id, "mlm_ppl_over_clock")
+    assert {m.step for m in clock} == {round(e["train_s"] * 1000) for e in run.evals}
+    assert store.client.get_metric_history(run_id, "loss")
+
+
+def test_artifacts_lie_beside_the_database(store):
+    run = store.runs()[f"{MODEL}/cona/seed0"]
+    names = {a.path for a in store.client.list_artifacts(run.info.run_id)}
+    assert names == {"run.json", "result.json", "metrics.jsonl"}
+    assert "/store/mlartifacts/cona/quick/" in run.info.artifact_uri
+
+
+def test_importing_again_adds_only_what_is_missing(store):
+    before = store.runs()
+    half = before[f"{MODEL}/cona/seed0"]
+    store.client.delete_tag(half.info.run_id, COMPLETE)  # as if the import had been killed
+    known = before[f"{MODEL}/fixed-best-gbs64/seed0"]
+    store.client.delete_tag(known.info.run_id, "ttp_reached/398")  # as if it was a new rung
+    report = import_runs(store.results, "quick", store.uri)
+    assert report == ImportReport(num_new=1, num_known=2, num_failed=0, num_unfinished=1)
+    after = store.runs()
+    assert after.keys() == before.keys()
+    assert after[half.info.run_name].info.run_id != half.info.run_id
+    assert after[half.info.run_name].data.metrics == half.data.metrics
+    assert after[known.info.run_name].info.run_id == known.info.run_id
+    assert after[known.info.run_name].data.tags == known.data.tags
+
+
+def test_a_run_with_other_content_replaces_the_imported_one(store):
+    old = store.runs()[f"{MODEL}/fixed-best-gbs8/seed0"]
+    clock = load_runs(store.results, "quick")[0].clock
+    lines = [eval_line(0, 0.0, 500.0), eval_line(128, 16.0, 300.0)]
+    fixed = {"policy": "fixed-best-gbs8", "kind": "offline", "clock": clock}
+    write_run(store.results, lines, model=MODEL, **fixed)
+    report = import_runs(store.results, "quick", store.uri)
+    assert (report.num_new, report.num_known) == (1, 2)
+    new = store.runs()[f"{MODEL}/fixed-best-gbs8/seed0"]
+    assert new.info.run_id != old.info.run_id
+    assert (new.info.status, new.data.metrics["final_mlm_ppl"]) == ("FINISHED", 300.0)
+
+
+def test_only_one_writer_at_a_time(store, monkeypatch):
+    from filelock import FileLock
+
+    monkeypatch.setattr("cona.tracking.LOCK_TIMEOUT_S", 0.0)
+    with (
+        FileLock(store.uri.removeprefix("sqlite:///") + ".lock"),
+        pytest.raises(RunError, match="another import has held the store"),
+    ):
+        import_runs(store.results, "quick", store.uri)
+
+
+@pytest.mark.parametrize("uri", ["mlruns", "file:///tmp/x", "sqlite:///", "sqlite:mlflow.db", ""])
+def test_a_store_that_is_no_database_is_refused(tmp_path, uri):
+    with pytest.raises(ConfigError, match=r"valid: sqlite:///mlflow\.db"):
+        import_runs(tmp_path, "quick", uri)
+
+
+def test_nothing_to_import_is_one_clear_sentence(tmp_path):
+    with pytest.raises(RunError, match="no finished run"):
+        import_runs(tmp_path, "quick", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    assert not (tmp_path / "mlflow.db").exists()
