@@ -1,10 +1,15 @@
-"""One cache of prepared corpora for all tests, beside pytest's own cache."""
+"""Settings of all tests, and one cache of prepared corpora for them, beside pytest's own."""
 
 from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
+
+# How long an example takes says more about what else the machine does than about the code.
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -21,8 +21,8 @@ CAPTION = (
     "GNS: ratio of smoothed terms, in samples, along the trajectory of cona's first seed (else of "
     "the first policy that switches); band: its 90 % interval, up to the top where it is "
     "unbounded; no line where there is no estimate. GNS*: the threshold above which the next "
-    "larger batch size makes more progress per second; no line where there is none. Grey steps: global batch size; vertical lines: "
-    "switches. One trajectory, so there is no centre over seeds."
+    "larger batch size makes more progress per second; no line where there is none. Grey steps: "
+    "global batch size; vertical lines: switches. One trajectory, so there is no centre over seeds."
 )
 
 

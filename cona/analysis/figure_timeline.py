@@ -37,7 +37,7 @@ def draw(runs: Sequence[Run]) -> Figure:
     sizes = sorted({_gbs(s) for firsts in groups.values() for r in firsts for s in _stages(r)})
     figure.legend(
         handles=[Patch(color=gbs_color(g), label=f"gbs {g}") for g in sizes],
-        loc="outside right upper",
+        loc="outside right center",
         frameon=False,
     )
     return figure

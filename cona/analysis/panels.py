@@ -32,7 +32,7 @@ def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
     figure.legend(
         list(entries.values()),
         list(entries),
-        loc="outside right upper",
+        loc="outside right center",
         frameon=False,
         handlelength=3.2,
     )

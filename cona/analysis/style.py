@@ -35,7 +35,7 @@ class LineStyle:
 
 
 _NAMED = {
-    "cona": LineStyle(color=_BLIND[3], dash="-", width=2.4, marker="o"),
+    "cona": LineStyle(color=_BLIND[3], dash="-", width=3.0, marker="o"),
     "cona-paper": LineStyle(color=_BLIND[1], dash=(0, (5, 1.5)), width=1.9, marker="s"),
     "rampup": LineStyle(color=_BLIND[4], dash=(0, (3, 1, 1, 1)), width=1.6, marker="D"),
     "greedy-oracle": LineStyle(color="#111111", dash=(0, (1, 1)), width=1.9, marker="*"),

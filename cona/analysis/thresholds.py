@@ -37,9 +37,9 @@ def finite(value: object) -> float | None:
 
 
 def crossings(run: Run) -> list[tuple[int, float]]:
-    """Return (samples, GNS*) of every decision that recorded a crossing."""
-    found = ((d["samples"], finite(d["details"].get("gns_star"))) for d in run.decisions)
-    return [(samples, star) for samples, star in found if star is not None]
+    """Return (samples, GNS*) of every decision; NaN, which is not drawn, without a crossing."""
+    stars = ((d["samples"], finite(d["details"].get("gns_star"))) for d in run.decisions)
+    return [(samples, math.nan if star is None else star) for samples, star in stars]
 
 
 def stage_noise(run: Run) -> Iterator[StageNoise]:

@@ -6,11 +6,8 @@ Source: method.md 6 and 7.
 
 from __future__ import annotations
 
-import os
 import re
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import chain
@@ -21,21 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cona.data.corpora import cut_at_lines
+from cona.data.tokenizer_training import (
+    ALPHABET_SHARE,
+    END_OF_TEXT,
+    MAX_ALPHABET,
+    SAMPLE_CHARS,
+    TRAINING_BYTES_PER_ENTRY,
+    WORDPIECE_SPECIALS,
+    train_bpe,
+    train_wordpiece,
+    training_sample,
+)
 from cona.errors import DataError
 
 if TYPE_CHECKING:
     from cona.specs import ModelSpec
 
-END_OF_TEXT = "<|endoftext|>"
-WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
-TRAINING_BYTES_PER_ENTRY = 4096
-"""Training reads at most this much text for each vocabulary entry, ASSUMED: 2 MiB for 512."""
-ALPHABET_SHARE = 6
-"""WordPiece keeps the most frequent characters, at most a 6th of the vocabulary, ASSUMED."""
-MAX_ALPHABET = 1000
-"""WordPiece keeps at most this many characters; others become [UNK]."""
-_SAMPLE_CHARS = 2**14  # stretch of text that training takes or leaves
 _CHUNK_CHARS = 2**18  # split into words at once: bounds the memory of a large file
 # No token crosses these. BPE: GPT-2's words, so text that spells the end token falls apart;
 # WordPiece: whatever white space divides.
@@ -76,7 +74,7 @@ class TokenizerSettings:
             TRAINING_BYTES_PER_ENTRY,
             ALPHABET_SHARE,
             MAX_ALPHABET,
-            _SAMPLE_CHARS,
+            SAMPLE_CHARS,
             _CHUNK_CHARS,
         ]
         return {**asdict(self), "constants": constants, "tokenizers": version("tokenizers")}
@@ -107,8 +105,8 @@ class TextEncoder:
             documents: texts of the train split; a spread sample of them if they are many.
         """
         self.settings = settings
-        sample = list(_training_sample(documents, settings.vocab_size * TRAINING_BYTES_PER_ENTRY))
-        train = _train_bpe if settings.kind == "bpe" else _train_wordpiece
+        sample = list(training_sample(documents, settings.vocab_size * TRAINING_BYTES_PER_ENTRY))
+        train = train_bpe if settings.kind == "bpe" else train_wordpiece
         self._tokenizer = train(settings.vocab_size, sample)
         self._word_ids: dict[str, list[int]] = {}
 
@@ -166,85 +164,3 @@ class TextEncoder:
     def save(self, path: Path) -> None:
         """Write the tokenizer in the `tokenizers` library's JSON format."""
         self._tokenizer.save(str(path))
-
-
-def _library() -> Any:
-    """Import `tokenizers`, on one core: a run may not disturb its neighbours."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAYON_NUM_THREADS", "1")
-    import tokenizers
-
-    return tokenizers
-
-
-def _training_sample(documents: Sequence[str], max_bytes: int) -> Iterator[str]:
-    """Yield stretches of text, spread over the documents, of about ``max_bytes`` in all."""
-    chunks = [c for document in documents for c in cut_at_lines(document, _SAMPLE_CHARS)]
-    sizes = [len(chunk.encode()) for chunk in chunks]
-    share = min(1.0, max_bytes / max(1, sum(sizes)))
-    seen = taken = 0
-    for chunk, size in zip(chunks, sizes, strict=True):
-        if taken <= share * seen:
-            taken += size
-            yield chunk
-        seen += size
-
-
-def _train_bpe(vocab_size: int, sample: Sequence[str]) -> Any:
-    library = _library()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
-    trainer = library.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(sample, trainer)
-    return tokenizer
-
-
-def _train_wordpiece(vocab_size: int, sample: Sequence[str]) -> Any:
-    library = _library()
-    trained = _wordpiece(library, {"[UNK]": 0})
-    alphabet = _alphabet(
-        trained.normalizer, sample, min(MAX_ALPHABET, vocab_size // ALPHABET_SHARE)
-    )
-    # The library numbers continuations (##a) in the order of a randomly seeded hash map, and equal
-    # pair counts are decided by those numbers. Listing them beforehand makes training repeatable.
-    continuations = [f"##{char}" for char in alphabet if not _stands_alone(char)]
-    trainer = library.trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[*WORDPIECE_SPECIALS, *continuations],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    trained.train_from_iterator(sample, trainer)
-    # A new tokenizer on the same vocabulary: it knows no added tokens, so text that spells a
-    # special token is ordinary text.
-    return _wordpiece(library, trained.get_vocab())
-
-
-def _wordpiece(library: Any, vocabulary: dict[str, int]) -> Any:
-    tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = library.decoders.WordPiece()
-    return tokenizer
-
-
-def _alphabet(normalizer: Any, sample: Sequence[str], max_chars: int) -> list[str]:
-    """Return the most frequent characters of the normalised sample, sorted; ties by code point."""
-    counts: Counter[str] = Counter()
-    for chunk in sample:
-        counts.update(normalizer.normalize_str(chunk))
-    visible = [char for char in counts if not char.isspace()]
-    visible.sort(key=lambda char: (-counts[char], char))
-    return sorted(visible[:max_chars])
-
-
-def _stands_alone(char: str) -> bool:
-    """Return whether BERT makes a character a word of its own: it has no continuation then."""
-    return unicodedata.category(char)[0] == "P" or (char.isascii() and not char.isalnum())

@@ -8,15 +8,10 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from cona.data import PreparedData
 from cona.data.tokenizer import Vocabulary
 from cona.specs import ModelSpec, TrainingSpec
-
-# Times depend on what else the machine does; a test may not.
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
 
 Family = Literal["gpt", "bert", "llama"]
 

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cona.data.tokenizer import (
-    END_OF_TEXT,
     TextEncoder,
     TokenizerSettings,
     Vocabulary,
-    _training_sample,
 )
+from cona.data.tokenizer_training import END_OF_TEXT, training_sample
 from cona.errors import DataError
 from cona.specs import ModelSpec
 
@@ -123,10 +122,10 @@ def test_stream_type_holds_the_largest_id(
 
 def test_training_reads_a_spread_sample() -> None:
     documents = [f"{i:07d}\n" * 2048 for i in range(64)]  # 64 stretches of 16 KiB
-    sample = list(_training_sample(documents, 2**18))
+    sample = list(training_sample(documents, 2**18))
     assert sum(map(len, sample)) == 2**18
     assert {int(chunk[:7]) // 16 for chunk in sample} == {0, 1, 2, 3}
-    assert list(_training_sample(documents, 2**30)) == documents
+    assert list(training_sample(documents, 2**30)) == documents
 
 
 # --- byte-level BPE -----------------------------------------------------------------------------
