@@ -152,13 +152,7 @@ def load_run(path: Path) -> Run:
         raise RunError(
             f"{path / 'result.json'}: schema {result.get('schema')} is not {SCHEMA}; run it again"
         )
-    content = _read(path / "metrics.jsonl")
-    found = hashlib.sha256(content).hexdigest()
-    if found != result.get("metrics_sha256"):
-        raise RunError(
-            f"{path / 'metrics.jsonl'}: checksum {found[:12]} is not the one in result.json; "
-            "delete the run directory and run it again"
-        )
+    content = _metrics(path, result)
     kinds: dict[str, list[Record]] = {"step": [], "eval": [], "decision": [], "switch": []}
     for line in content.splitlines():
         record = json.loads(line)
@@ -185,6 +179,17 @@ def _refuse_mixture(runs: Sequence[Run]) -> None:
                         f"{run.name} has {key} {run.result[key]} but {first.name} has "
                         f"{first.result[key]}: they cannot be compared; delete the outdated one"
                     )
+
+
+def _metrics(path: Path, result: Record) -> bytes:
+    content = _read(path / "metrics.jsonl")
+    found = hashlib.sha256(content).hexdigest()
+    if found != result["metrics_sha256"]:
+        raise RunError(
+            f"{path / 'metrics.jsonl'}: checksum {found[:12]} is not the one in result.json; "
+            "delete the run directory and run it again"
+        )
+    return content
 
 
 def _read(path: Path) -> bytes:
