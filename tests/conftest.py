@@ -13,6 +13,7 @@ hypothesis.settings.load_profile("shared-machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.cache is not None:
-        os.environ.setdefault("CONA_CACHE_DIR", str(config.cache.mkdir("cona-data")))
+    cache = getattr(config, "cache", None)  # missing under -p no:cacheprovider
+    if cache is not None:
+        os.environ.setdefault("CONA_CACHE_DIR", str(cache.mkdir("cona-data")))
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -6,7 +6,6 @@ the layout. Source: architecture.md, Virtual cluster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,46 +69,42 @@ class MegatronEngine:
 
         Source: method.md 2.
         """
-        parts = _split(batch, exec_mbs)
-        num_tokens = int(batch.loss_mask.sum())
-        if not num_tokens:
+        # A micro-batch in which nothing is masked has no gradient, and weight 0.
+        parts = [part for part in _split(batch, exec_mbs) if part.loss_mask.any()]
+        if not parts:
             raise ConfigError(f"a batch of {len(batch)} samples has no predicted token")
+        num_tokens = int(batch.loss_mask.sum())
+        measure = gradient_statistics and len(parts) > 1
         with self._random_stream():
             self.model.train()
-            nats, squares = self._accumulate(parts, num_tokens, gradient_statistics)
+            nats, sum_sq = self._accumulate(parts, num_tokens, measure)
             grad_norm, skipped = self.optimizer.update(lr)
-        is_measured = gradient_statistics and len(squares) > 1
         return StepStats(
             loss_nats=nats,
             num_tokens=num_tokens,
             grad_norm=grad_norm,
-            sum_sq_microbatch=math.fsum(squares) if is_measured else None,
-            num_microbatches=len(squares),
+            sum_sq_microbatch=sum_sq if measure else None,
+            num_microbatches=len(parts),
             skipped=skipped,
         )
 
     def _accumulate(
         self, parts: list[Batch], num_tokens: int, measure: bool
-    ) -> tuple[float, list[float]]:
-        """Leave G in the gradient buffer; return its loss in nats and every k_i/K |g_i|^2."""
+    ) -> tuple[float, float]:
+        """Leave G in the gradient buffer; return its loss in nats and sum k_i/K |g_i|^2."""
         gradient, mean = self.optimizer.gradient, self._mean_gradient
-        nats, squares = 0.0, []
+        nats, sum_sq = 0.0, 0.0
         mean.zero_()
         gradient.zero_()
         for part in parts:
-            part_tokens = int(part.loss_mask.sum())
-            if not part_tokens:
-                continue  # nothing is masked: no gradient, and weight 0
             nats += self._backward(part, num_tokens)
-            if measure:
-                squares.append(square_norm(gradient) * num_tokens / part_tokens)
+            if measure:  # the buffer holds k_i/K g_i alone
+                sum_sq += square_norm(gradient) * num_tokens / int(part.loss_mask.sum())
                 mean.add_(gradient)
                 gradient.zero_()
-            else:
-                squares.append(math.nan)
         if measure:
             gradient.copy_(mean)
-        return nats, squares
+        return nats, sum_sq
 
     def _backward(self, part: Batch, num_tokens: int) -> float:
         """Add k_i/K g_i to the gradient buffer; return the micro-batch's loss in nats."""

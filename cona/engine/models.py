@@ -8,7 +8,6 @@ loss leaves out the padded part of the vocabulary, so that it does not depend on
 from __future__ import annotations
 
 import dataclasses
-import logging
 import warnings
 from typing import Any
 
@@ -173,8 +172,6 @@ def join_group_of_one() -> None:
     if (size := torch.distributed.get_world_size()) != 1:
         raise ConfigError(f"{size} processes run together, but this engine runs in exactly 1")
     if not parallel_state.model_parallel_is_initialized():
-        # Without Transformer Engine and NCCL options the defaults are right; the log is noise.
-        logging.getLogger("megatron.core").setLevel(logging.ERROR)
         parallel_state.initialize_model_parallel()
 
 
