@@ -12,6 +12,7 @@ SHELL := /bin/bash
 
 TIER ?= quick
 CORES ?= all
+PORT ?= 5000
 VENV := .venv
 BIN := $(VENV)/bin
 TIERS := $(basename $(notdir $(wildcard config/tiers/*.yaml)))
@@ -59,7 +60,13 @@ reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
 	$(SNAKEMAKE) --cores $(CORES) --config tier=$(TIER)
 	@echo "Tables:  results/$(TIER)/tables/ttp.md and its neighbours"
 	@echo "Figures: results/$(TIER)/figures/"
-	@echo "MLflow:  $(BIN)/mlflow ui --backend-store-uri sqlite:///mlflow.db"
+	@echo "MLflow:  make ui"
+
+# Without its job runner the server needs a third of the memory; runs are imported, not started.
+.PHONY: ui
+ui: $(STAMP)  ## serve the runs of mlflow.db at http://127.0.0.1:5000 (PORT=5000)
+	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --host 127.0.0.1 \
+		--port $(PORT) --backend-store-uri sqlite:///mlflow.db
 
 # --- quality -------------------------------------------------------------------------------------
 

@@ -292,7 +292,8 @@ class Run:
         self.log.finish()
         path = self.folder / "result.json"
         write_json(path, self._result())
-        self.progress.event("finished", ppl=self.evaluations[-1]["ppl"])
+        walk = self.trajectory
+        self.progress.event("finished", trained=walk.num_trained, read=walk.num_read)
         return path
 
     def _result(self) -> dict[str, Any]:

@@ -183,12 +183,16 @@ class Trajectory:
         trainer: executes what is not recorded.
         lr: the learning-rate schedule.
         tier: smoothing of the GNS and snapshot interval.
+
+    Attributes:
+        num_trained, num_read: iterations that this walk executed, and that it found recorded.
     """
 
     def __init__(self, root: Segment, trainer: Trainer, lr: LearningRate, tier: TierSpec) -> None:
         self.position = Position(root, 0, 0)
         self.gns = GradientNoiseScale(tier.gns.decay_per_sample)
         self.segments = [root.id]
+        self.num_trained = self.num_read = 0
         self._trainer, self._lr, self._tier = trainer, lr, tier
         self._factor = 1.0
 
@@ -204,7 +208,12 @@ class Trajectory:
             # Rules that use the GNS use the value frozen here (method.md 5).
             self._factor = self._lr.factor(gbs, self.gns.estimate().gns)
             self.segments.append(ahead.segment.id)
-        step = ahead.segment.step(ahead.iteration) or self._train(behind, ahead, gbs)
+        step = ahead.segment.step(ahead.iteration)
+        if step is None:
+            step = self._train(behind, ahead, gbs)
+            self.num_trained += 1
+        else:
+            self.num_read += 1
         self.position = ahead
         self.gns.update(step.terms, gbs)
         return step

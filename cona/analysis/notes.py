@@ -50,7 +50,10 @@ def provisional_sentences(runs: Sequence[Run]) -> list[str]:
     if all(r.clock["kind"] != "modelled" for r in runs):
         return []
     sources = unique(str(r.clock["time_source"]) for r in runs)
-    notes = []
+    notes = [
+        "Training does not depend on the layout, so runs with the same sequence of global batch "
+        "sizes share one trajectory and are re-timed."
+    ]
     if any(s.startswith("calculon") for s in sources):
         notes.append(
             f"The time source {_listed(sources)} is a provisional cost model (the equations of "

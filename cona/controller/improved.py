@@ -178,7 +178,9 @@ class ImprovedRule:
         others = self._allowed(seen.strategy)
         if not others.any():
             return Decision(strategy=None, reason="no other strategy", quiet=True)
-        index = int(np.argmax(np.where(useful if useful.any() else others, net, -np.inf)))
+        # Whom to name: the chosen one, or the most promising of those that were rejected.
+        score = np.where(useful, net, -np.inf) if useful.any() else np.where(others, r, -np.inf)
+        index = int(np.argmax(score))
         details: Details = {
             **gns_details(seen.gns),
             "gns_star": self._next_crossing(seen.strategy),
