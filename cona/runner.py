@@ -25,9 +25,9 @@ from cona.policy import Decision, Observation, ProbingPolicy
 from cona.progress import RunProgress
 from cona.provenance import run_facts
 from cona.runlog import JsonLines, read_json, sha256, write_json
+from cona.segments import Step
 from cona.setup import RunRequest, Setup
 from cona.strategy import Strategy
-from cona.trajectory import Step
 
 RESULT_SCHEMA = 1
 """Version of the result format, docs/results-format.md."""

@@ -14,10 +14,11 @@ from cona.lr import LearningRate
 from cona.policy import Policy, Problem
 from cona.provenance import recipe_versions
 from cona.search import best
+from cona.segments import Segment
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 from cona.strategy import StrategySpace
-from cona.trainer import Trainer, Trajectory
-from cona.trajectory import Segment
+from cona.trainer import Trainer
+from cona.trajectory import Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,22 @@
-"""Keeps one engine at a wanted point of the trajectory tree, and walks the tree with it.
+"""Keeps one engine at a wanted point of the trajectory tree.
 
-The engine is built only when something must really be trained; walking along recorded iterations
-needs none. Going back to a point restores the nearest kept state and repeats the recorded steps.
+Going back to a point restores the nearest kept state and repeats the recorded steps from there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from cona.data import EvaluationSamples, PreparedData, TrainingSamples
 from cona.engine.base import Engine
 from cona.errors import RunError
-from cona.gns import GradientNoiseScale, gradient_terms
-from cona.lr import LearningRate
+from cona.gns import gradient_terms
+from cona.segments import Evaluation, Position, Step
 from cona.specs import TierSpec
 from cona.strategy import exec_mbs
-from cona.trajectory import Evaluation, Position, Segment, Step
 
 REPLAY_TOLERANCE = 1e-4
 """Relative difference between a recorded and a repeated loss above which they do not match."""
@@ -173,87 +171,3 @@ def _same(a: float | None, b: float | None) -> bool:
     if a is None or b is None:
         return a is b
     return math.isclose(a, b, rel_tol=REPLAY_TOLERANCE)
-
-
-class Trajectory:
-    """A walk through the tree from its root: recorded iterations are read, missing ones trained.
-
-    Args:
-        root: the root segment.
-        trainer: executes what is not recorded.
-        lr: the learning-rate schedule.
-        tier: smoothing of the GNS and snapshot interval.
-
-    Attributes:
-        num_trained, num_read: iterations that this walk executed, and that it found recorded.
-    """
-
-    def __init__(self, root: Segment, trainer: Trainer, lr: LearningRate, tier: TierSpec) -> None:
-        self.position = Position(root, 0, 0)
-        self.gns = GradientNoiseScale(tier.gns.decay_per_sample)
-        self.segments = [root.id]
-        self.num_trained = self.num_read = 0
-        self._trainer, self._lr, self._tier = trainer, lr, tier
-        self._factor = 1.0
-
-    @property
-    def num_evaluation_bytes(self) -> int | None:
-        """UTF-8 bytes of the evaluation set's predicted tokens; None where not defined."""
-        return self._trainer.num_evaluation_bytes
-
-    def step(self, gbs: int) -> Step:
-        """Go one iteration of ``gbs`` samples ahead and return its record."""
-        behind, ahead = self.position, self.position.ahead(gbs)
-        if ahead.segment is not behind.segment:
-            # Rules that use the GNS use the value frozen here (method.md 5).
-            self._factor = self._lr.factor(gbs, self.gns.estimate().gns)
-            self.segments.append(ahead.segment.id)
-        step = ahead.segment.step(ahead.iteration)
-        if step is None:
-            step = self._train(behind, ahead, gbs)
-            self.num_trained += 1
-        else:
-            self.num_read += 1
-        self.position = ahead
-        self.gns.update(step.terms, gbs)
-        return step
-
-    def _train(self, behind: Position, ahead: Position, gbs: int) -> Step:
-        seq_length = self._lr.seq_length
-        lr = self._lr.at(ahead.samples * seq_length, self._factor)
-        step = self._trainer.train(behind, gbs, lr)
-        ahead.segment.add_step(step)
-        interval = self._tier.snapshot_interval_samples
-        if behind.samples // interval != ahead.samples // interval:
-            self._trainer.keep(ahead)
-        return step
-
-    def evaluate(self, split: str = "valid") -> Evaluation:
-        """Return the evaluation of the model here on a fixed set, measured at most once."""
-        segment, iteration = self.position.segment, self.position.iteration
-        known = segment.evaluation(iteration, split)
-        if known is None:
-            known = self._trainer.evaluate(self.position, split)
-            segment.add_evaluation(known)
-        return known
-
-    def probe(self, plan: Sequence[tuple[int, int]]) -> float:
-        """Return the log perplexity on the probe set after (gbs, iterations) stages from here.
-
-        This walk does not move. Infinity means that the model diverged. Source: method.md 9.
-        """
-        fork = self._fork()
-        for gbs, iterations in plan:
-            for _ in range(iterations):
-                fork.step(gbs)
-        evaluation = fork.evaluate("probe")
-        return math.inf if evaluation.nats is None else evaluation.nats / evaluation.num_tokens
-
-    def _fork(self) -> Trajectory:
-        twin = Trajectory(self.position.segment, self._trainer, self._lr, self._tier)
-        twin.position, twin.gns, twin._factor = self.position, self.gns.copy(), self._factor
-        return twin
-
-    def keep(self) -> None:
-        """Write the training state here to disk, so that nothing is trained twice."""
-        self._trainer.keep(self.position)

@@ -1,205 +1,99 @@
-"""What training does to a model, stored once and shared by every run that passes through it.
+"""A walk through the trajectory tree: recorded iterations are read, missing ones are trained.
 
-A trajectory depends on (model, data, seed, learning-rate rule, sequence of global batch sizes) and
-on no clock or layout. It is kept as a tree: each *segment* is a stretch of iterations at one global
-batch size that branches off its parent at some iteration, and its name is a hash of that history.
-A `Trajectory` walks the tree; where the tree ends it trains, and what it trains is appended.
-
-Two processes may extend one segment at once: both compute the same lines (training is
-deterministic), and whoever comes second finds them written. Source: architecture.md, Contracts.
+The engine is built only when something must really be trained. Source: architecture.md, Contracts.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from filelock import FileLock
-
-from cona.config import content_hash
-from cona.errors import RunError
-from cona.gns import GradientTerms
-from cona.runlog import SharedLines, write_json
+from cona.gns import GradientNoiseScale
+from cona.lr import LearningRate
+from cona.segments import Evaluation, Position, Segment, Step
+from cona.specs import TierSpec
+from cona.trainer import Trainer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One iteration, as recorded in steps.jsonl; None marks a non-finite quantity."""
-
-    iteration: int
-    """Optimizer steps done after this one."""
-    samples: int
-    """Samples consumed after this one."""
-    loss_nats: float | None
-    """Sum of the loss over predicted tokens, nats."""
-    num_tokens: int
-    """Predicted tokens."""
-    lr: float
-    grad_norm: float | None
-    """|G| before clipping."""
-    tr_sigma: float | None
-    """Unbiased term of the GNS; None where not measurable."""
-    mu_sq: float | None
-    skipped: bool
-    """The update was skipped (non-finite gradient)."""
-
-    @property
-    def loss(self) -> float | None:
-        """Mean loss in nats per predicted token."""
-        return None if self.loss_nats is None else self.loss_nats / self.num_tokens
-
-    @property
-    def terms(self) -> GradientTerms | None:
-        """The terms for the gradient noise scale, if measured and the update was not skipped."""
-        if self.tr_sigma is None or self.mu_sq is None or self.skipped:
-            return None
-        return GradientTerms(tr_sigma=self.tr_sigma, mu_sq=self.mu_sq)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """One evaluation on a fixed set, as recorded in evals.jsonl; None: not finite."""
-
-    iteration: int
-    split: str
-    nats: float | None
-    num_tokens: int
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(nats per predicted token); None if that is not finite."""
-        if self.nats is None or self.nats / self.num_tokens > 700:
-            return None
-        return math.exp(self.nats / self.num_tokens)
-
-
-class Segment:
-    """A folder with the iterations at one global batch size since a branching point.
+class Trajectory:
+    """A walk through the tree from its root: recorded iterations are read, missing ones trained.
 
     Args:
-        store: the folder `_trajectories`.
-        recipe: everything that determines training except the batch sizes (root segment only).
-        parent: the position that this segment branches off; None for the root.
-        gbs: global batch size in samples; None for the root, which has no iterations.
+        root: the root segment.
+        trainer: executes what is not recorded.
+        lr: the learning-rate schedule.
+        tier: smoothing of the GNS and snapshot interval.
+
+    Attributes:
+        num_trained, num_read: iterations that this walk executed, and that it found recorded.
     """
 
-    def __init__(
-        self,
-        store: Path,
-        *,
-        recipe: dict[str, Any] | None = None,
-        parent: Position | None = None,
-        gbs: int | None = None,
-    ) -> None:
-        self.store, self.parent, self.gbs = store, parent, gbs
-        self.id = content_hash([*parent.key, gbs] if parent else recipe)
-        self.folder = store / self.id
-        self.start_iteration = parent.iteration if parent else 0
-        self.start_samples = parent.samples if parent else 0
-        self._children: dict[tuple[int, int], Segment] = {}
-        self._steps: list[Step] = []
-        self._evals: dict[tuple[int, str], Evaluation] = {}
-        self._describe(recipe)
-        self._lock = FileLock(self.folder / ".lock")
-        self._step_lines = SharedLines(self.folder / "steps.jsonl")
-        self._eval_lines = SharedLines(self.folder / "evals.jsonl")
-        self._read()
-
-    def _describe(self, recipe: dict[str, Any] | None) -> None:
-        if (self.folder / "segment.json").exists():
-            return
-        description = {
-            "id": self.id,
-            "parent": self.parent.segment.id if self.parent else None,
-            "start_iteration": self.start_iteration,
-            "start_samples": self.start_samples,
-            "gbs": self.gbs,
-            "recipe": recipe,
-        }
-        write_json(self.folder / "segment.json", description)
-
-    def _read(self) -> None:
-        for record in self._step_lines.unread():
-            step = Step(**record)
-            if step.iteration != self.end_iteration + 1:
-                raise RunError(
-                    f"{self._step_lines.path}: iteration {step.iteration} follows "
-                    f"{self.end_iteration}; delete {self.folder} to train it again"
-                )
-            self._steps.append(step)
-        for record in self._eval_lines.unread():
-            evaluation = Evaluation(**record)
-            self._evals[evaluation.iteration, evaluation.split] = evaluation
+    def __init__(self, root: Segment, trainer: Trainer, lr: LearningRate, tier: TierSpec) -> None:
+        self.position = Position(root, 0, 0)
+        self.gns = GradientNoiseScale(tier.gns.decay_per_sample)
+        self.segments = [root.id]
+        self.num_trained = self.num_read = 0
+        self._trainer, self._lr, self._tier = trainer, lr, tier
+        self._factor = 1.0
 
     @property
-    def end_iteration(self) -> int:
-        """The last recorded iteration."""
-        return self.start_iteration + len(self._steps)
+    def num_evaluation_bytes(self) -> int | None:
+        """UTF-8 bytes of the evaluation set's predicted tokens; None where not defined."""
+        return self._trainer.num_evaluation_bytes
 
-    def step(self, iteration: int) -> Step | None:
-        """Return the step that ended at an iteration, if recorded."""
-        index = iteration - self.start_iteration - 1
-        return self._steps[index] if 0 <= index < len(self._steps) else None
+    def step(self, gbs: int) -> Step:
+        """Go one iteration of ``gbs`` samples ahead and return its record."""
+        behind, ahead = self.position, self.position.ahead(gbs)
+        if ahead.segment is not behind.segment:
+            # Rules that use the GNS use the value frozen here (method.md 5).
+            self._factor = self._lr.factor(gbs, self.gns.estimate().gns)
+            self.segments.append(ahead.segment.id)
+        step = ahead.segment.step(ahead.iteration)
+        if step is None:
+            step = self._train(behind, ahead, gbs)
+            self.num_trained += 1
+        else:
+            self.num_read += 1
+        self.position = ahead
+        self.gns.update(step.terms, gbs)
+        return step
 
-    def evaluation(self, iteration: int, split: str) -> Evaluation | None:
-        """Return the evaluation at an iteration, if recorded."""
-        return self._evals.get((iteration, split))
+    def _train(self, behind: Position, ahead: Position, gbs: int) -> Step:
+        seq_length = self._lr.seq_length
+        lr = self._lr.at(ahead.samples * seq_length, self._factor)
+        step = self._trainer.train(behind, gbs, lr)
+        ahead.segment.add_step(step)
+        interval = self._tier.snapshot_interval_samples
+        if behind.samples // interval != ahead.samples // interval:
+            self._trainer.keep(ahead)
+        return step
 
-    def add_step(self, step: Step) -> None:
-        """Append a step unless another process did so in the meantime."""
-        with self._lock:
-            self._read()
-            if self.step(step.iteration) is None:
-                self._step_lines.append(asdict(step))
-                self._steps.append(step)
+    def evaluate(self, split: str = "valid") -> Evaluation:
+        """Return the evaluation of the model here on a fixed set, measured at most once."""
+        segment, iteration = self.position.segment, self.position.iteration
+        known = segment.evaluation(iteration, split)
+        if known is None:
+            known = self._trainer.evaluate(self.position, split)
+            segment.add_evaluation(known)
+        return known
 
-    def add_evaluation(self, evaluation: Evaluation) -> None:
-        """Append an evaluation unless another process did so in the meantime."""
-        key = (evaluation.iteration, evaluation.split)
-        with self._lock:
-            self._read()
-            if key not in self._evals:
-                self._eval_lines.append(asdict(evaluation))
-                self._evals[key] = evaluation
+    def probe(self, plan: Sequence[tuple[int, int]]) -> float:
+        """Return the log perplexity on the probe set after (gbs, iterations) stages from here.
 
-    def child(self, position: Position, gbs: int) -> Segment:
-        """Return the segment that goes on from a position of this one at a batch size."""
-        if gbs == self.gbs:
-            return self
-        key = (position.iteration, gbs)
-        if key not in self._children:
-            self._children[key] = Segment(self.store, parent=position, gbs=gbs)
-        return self._children[key]
+        This walk does not move. Infinity means that the model diverged. Source: method.md 9.
+        """
+        fork = self._fork()
+        for gbs, iterations in plan:
+            for _ in range(iterations):
+                fork.step(gbs)
+        evaluation = fork.evaluate("probe")
+        return math.inf if evaluation.nats is None else evaluation.nats / evaluation.num_tokens
 
-    def snapshot_path(self, iteration: int) -> Path:
-        """Return where the training state at an iteration is kept, if it is kept."""
-        return self.folder / "snapshots" / f"{iteration}.pt"
+    def _fork(self) -> Trajectory:
+        twin = Trajectory(self.position.segment, self._trainer, self._lr, self._tier)
+        twin.position, twin.gns, twin._factor = self.position, self.gns.copy(), self._factor
+        return twin
 
-
-@dataclass(frozen=True)
-class Position:
-    """A point of the tree: an iteration of a segment."""
-
-    segment: Segment
-    iteration: int
-    samples: int
-
-    def ahead(self, gbs: int) -> Position:
-        """Return the position one iteration of ``gbs`` samples further."""
-        segment = self.segment.child(self, gbs)
-        return Position(segment, self.iteration + 1, self.samples + gbs)
-
-    def behind(self) -> Position:
-        """Return the position one iteration earlier; raises RunError at the root."""
-        if self.segment.gbs is None or self.segment.parent is None:
-            raise RunError("there is nothing before the first iteration")
-        if self.iteration - 1 == self.segment.start_iteration:
-            return self.segment.parent
-        return Position(self.segment, self.iteration - 1, self.samples - self.segment.gbs)
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Identity of the training state at this point."""
-        return (self.segment.id, self.iteration)
+    def keep(self) -> None:
+        """Write the training state here to disk, so that nothing is trained twice."""
+        self._trainer.keep(self.position)

@@ -12,8 +12,9 @@ from cona.data import prepare
 from cona.errors import RunError
 from cona.lr import LearningRate
 from cona.runlog import read_records
-from cona.trainer import Trainer, Trajectory
-from cona.trajectory import Segment
+from cona.segments import Segment
+from cona.trainer import Trainer
+from cona.trajectory import Trajectory
 
 
 @pytest.fixture
