@@ -32,6 +32,9 @@ from cona.strategy import Strategy
 RESULT_SCHEMA = 1
 """Version of the result format, docs/results-format.md."""
 
+ROUNDING = 1e-9
+"""A sum of many T may exceed the same multiple of T by this much, relatively."""
+
 __all__ = ["Interrupted", "RunRequest", "finished", "run"]
 
 
@@ -161,7 +164,7 @@ class Run:
 
     def _time_left(self) -> bool:
         ahead_s = self.clock.train_s + self.clock.iteration_s(self.strategy)
-        return ahead_s <= self.setup.time_budget_s
+        return ahead_s <= self.setup.time_budget_s * (1 + ROUNDING)
 
     def _iterate(self) -> None:
         step = self.trajectory.step(self.strategy.gbs)
