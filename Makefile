@@ -57,7 +57,8 @@ lock:  ## write the installed versions (Python 3.11) to requirements.lock
 
 .PHONY: reproduce
 reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
-	$(SNAKEMAKE) --cores $(CORES) --config tier=$(TIER)
+	@$(SNAKEMAKE) --cores $(CORES) --config tier=$(TIER) || \
+		{ echo "Stopped. What is finished is kept: the same command continues." >&2; exit 1; }
 	@echo "Tables:  results/$(TIER)/tables/ttp.md and its neighbours"
 	@echo "Figures: results/$(TIER)/figures/"
 	@echo "MLflow:  make ui"
@@ -66,7 +67,7 @@ reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
 .PHONY: ui
 ui: $(STAMP)  ## serve the runs of mlflow.db at http://127.0.0.1:5000 (PORT=5000)
 	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --host 127.0.0.1 \
-		--port $(PORT) --backend-store-uri sqlite:///mlflow.db
+		--port $(PORT) --workers 1 --backend-store-uri sqlite:///mlflow.db
 
 # --- quality -------------------------------------------------------------------------------------
 
@@ -93,14 +94,17 @@ test-slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
 
 .PHONY: clean
-clean:  ## delete results (except results/reference), logs and caches; keep .venv
+clean:  ## delete logs and caches; keep .venv and results
+	rm -rf logs build .snakemake .cache .pytest_cache .hypothesis .mypy_cache .ruff_cache
+
+.PHONY: clean-results
+clean-results:  ## delete all results but results/reference, and the MLflow store
 	@if [ -d results ]; then \
 		find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +; fi
-	rm -rf logs build mlflow.db mlflow.db.lock mlruns mlartifacts .snakemake .cache \
-		.pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf mlflow.db mlflow.db.lock mlruns mlartifacts
 
 .PHONY: help
 help:
-	@echo "Usage: make TARGET [TIER=quick] [CORES=all] [PYTHON=...] [TORCH_INDEX=...]"
+	@echo "Usage: make TARGET [TIER=quick] [CORES=all] [PORT=5000] [PYTHON=...] [TORCH_INDEX=...]"
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | \
 		awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'

@@ -7,11 +7,12 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version, validate
 
 from cona.errors import ConaError
-from cona.pipeline import Pipeline
+from cona.pipeline import Pipeline, check_settings
 
 min_version("9.20")
-validate(config, "workflow/schemas/config.schema.yaml")
 try:
+    check_settings(config)
+    validate(config, "workflow/schemas/config.schema.yaml")
     PIPELINE = Pipeline.of(config)
 except ConaError as error:  # one sentence, without a traceback
     raise WorkflowError(str(error)) from None

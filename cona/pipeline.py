@@ -7,17 +7,37 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from cona import config
+from cona.errors import ConfigError, nearest
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 
 ORACLE = "greedy-oracle"
 """The policy whose forks make it the longest job by far: it gets a process of its own, first."""
 
+SETTINGS = ("tier", "results", "data")
+"""What `snakemake --config` may set."""
+
 _NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process"}
 _NOT_OF_ONE_RUN = {"models", "policies", "seeds"}
+
+
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Answer a misspelt setting with the nearest valid one, before the schema refuses it at length.
+
+    Raises:
+        ConfigError: an unknown key, or a corpus of another form.
+    """
+    for key in settings:
+        if key not in SETTINGS:
+            raise ConfigError(f"--config {key}: unknown key: {nearest(key, SETTINGS)}")
+    corpus = str(settings.get("data", "stdlib"))
+    if corpus != "stdlib" and not corpus.startswith("text:"):
+        raise ConfigError(f"--config data={corpus}: valid: stdlib, text:<path>")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +102,21 @@ class Pipeline:
         return f"--tier {shlex.quote(self.spec)} --data {shlex.quote(self.tier.data.corpus)}"
 
     @property
+    def corpus_key(self) -> str:
+        """Tells one text from another, and from itself after a change; reads no file.
+
+        It names the file that says that the data is ready, so that another text is prepared and
+        trained on although everything of the first one still stands.
+        """
+        kind, _, path = self.tier.data.corpus.partition(":")
+        if kind != "text":
+            return config.content_hash(self.tier.data.corpus, sys.version)
+        root = Path(path)
+        files = [root, *sorted(root.rglob("*"))] if root.exists() else []
+        stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
+        return config.content_hash(self.tier.data.corpus, stats)
+
+    @property
     def run_options(self) -> str:
         """Options of `cona run` that all runs share."""
         return f"{self.data_options} --out {shlex.quote(self.results)}"
@@ -111,7 +146,7 @@ class Pipeline:
         spec = config.load(ModelSpec, model)
         priced = config.load(ModelSpec, spec.priced_as) if spec.priced_as else spec
         cluster = config.load(ClusterSpec, self.tier.cluster)
-        return config.content_hash(settings, spec, priced, cluster)
+        return config.content_hash(settings, self.corpus_key, spec, priced, cluster)
 
 
 def _identifier(policy: str) -> str:

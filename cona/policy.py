@@ -101,7 +101,7 @@ class Policy(Protocol):
     source: ClassVar[str]
     """Paper or section, with the year."""
     lr_rule: LrRule | None
-    """A learning-rate rule of its own; None: the tier's."""
+    """A learning-rate rule of its own; None or left out: the tier's."""
 
     def start(self, problem: Problem) -> Strategy:
         """Return the first strategy."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 RECIPE_VERSION = 1
 """Raised when the code changes what training computes, so that old trajectories are not reused."""
 
+_CODE = ("cona", "baselines", "config", "workflow", "Snakefile")
+
 _PACKAGES = ("torch", "megatron-core", "deepspeed", "numpy", "tokenizers", "mlflow", "snakemake")
 
 
@@ -37,12 +39,15 @@ def package_version(name: str) -> str | None:
 
 
 def commit() -> str | None:
-    """Return the git commit of the checkout, `+dirty` with local changes; None elsewhere."""
+    """Return the git commit of the checkout, `+dirty` if code or configuration differ from it.
+
+    None outside a checkout.
+    """
     folder = Path(cona.__file__).parent
     head = _git(folder, "rev-parse", "HEAD")
     if head is None:
         return None
-    return f"{head}+dirty" if _git(folder, "status", "--porcelain", "-uno") else head
+    return f"{head}+dirty" if _git(folder.parent, "status", "--porcelain", *_CODE) else head
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, get_type_hints
@@ -24,33 +25,55 @@ from cona.policy import Policy
 _PARAMETER = re.compile(r"(?P<key>[a-z][a-z_]*?)(?:(?P<number>\d+(?:\.\d+)?)|=(?P<word>\w+))")
 
 
+REQUIRED = ("name", "kind", "summary", "source")
+"""What a policy class says about itself; see `cona.policy.Policy`."""
+
+KINDS = ("offline", "online", "schedule", "bound", "ablation")
+
+
 @cache
 def policies() -> dict[str, type[Policy]]:
     """Return every policy class by its registered name, sorted.
 
     Raises:
-        ConfigError: two policies share a name.
+        ConfigError: a policy's file cannot be imported, it lacks what the contract asks for, or
+            two policies share a name.
     """
     found: dict[str, type[Policy]] = {}
-    for policy in [*_scanned(), *(point.load() for point in entry_points(group="cona.policies"))]:
-        if found.setdefault(policy.name, policy) is not policy:
-            raise ConfigError(f"two policies are named '{policy.name}': rename one")
+    for where, kind in [*_scanned(), *_registered()]:
+        _check(where, kind)
+        if found.setdefault(kind.name, kind) is not kind:
+            raise ConfigError(f"{where}: two policies are named '{kind.name}': rename one")
     return dict(sorted(found.items()))
 
 
-def _scanned() -> list[type[Policy]]:
-    found = []
+def _scanned() -> Iterator[tuple[str, type[Policy]]]:
     for info in pkgutil.iter_modules(baselines.__path__):
-        module = importlib.import_module(f"baselines.{info.name}")
-        found += [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and value.__module__ == module.__name__
-            and "name" in vars(value)
-            and hasattr(value, "decide")
-        ]
-    return found
+        where = f"baselines/{info.name}.py"
+        try:
+            module = importlib.import_module(f"baselines.{info.name}")
+        except (ImportError, SyntaxError, NameError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{where}: cannot be imported: {error}") from error
+        for value in vars(module).values():
+            is_own = isinstance(value, type) and value.__module__ == module.__name__
+            if is_own and hasattr(value, "start") and hasattr(value, "decide"):
+                yield f"{where}: {value.__name__}", value
+
+
+def _registered() -> Iterator[tuple[str, type[Policy]]]:
+    for point in entry_points(group="cona.policies"):
+        yield f"entry point {point.name}", point.load()
+
+
+def _check(where: str, kind: type[Policy]) -> None:
+    for attribute in REQUIRED:
+        if not isinstance(getattr(kind, attribute, None), str):
+            raise ConfigError(
+                f"{where} lacks the class attribute '{attribute}' (text); a policy has "
+                f"{', '.join(REQUIRED)}, start(problem) and decide(observation): see cona/policy.py"
+            )
+    if kind.kind not in KINDS:
+        raise ConfigError(f"{where}: kind '{kind.kind}': {nearest(kind.kind, KINDS)}")
 
 
 def policy(text: str) -> Policy:

@@ -155,6 +155,13 @@ class Run:
         self.strategy = self.policy.start(self.setup.problem())
         self._check(self.strategy)
         self._add_stage()
+        iteration_s, budget_s = self.clock.iteration_s(self.strategy), self.setup.time_budget_s
+        if not self._time_left():
+            raise RunError(
+                f"policy '{self.setup.request.policy}': one iteration of {self.strategy} takes "
+                f"{iteration_s:.4g} s, more than the whole budget of {budget_s:.4g} s; "
+                f"set budget.iterations to {math.ceil(iteration_s / budget_s * 2)} times as many"
+            )
         self._evaluate()
 
     def _check(self, strategy: Strategy) -> None:
@@ -249,6 +256,11 @@ class Run:
             )
         )
         self.last_switch_s = None
+        if not isinstance(decision, Decision):
+            raise RunError(
+                f"policy '{self.setup.request.policy}': decide() returned {decision!r}; it must "
+                "return a cona.policy.Decision"
+            )
         if not decision.quiet:
             self._log_decision(decision)
         if decision.strategy is not None:

@@ -58,7 +58,8 @@ class Setup:
         priced = self.model.priced_as
         self.priced_model = config.load(ModelSpec, priced) if priced else self.model
         self.cluster = config.load(ClusterSpec, tier.cluster)
-        self.lr = LearningRate(tier.learning_rate, self.model, self.policy.lr_rule)
+        rule = getattr(self.policy, "lr_rule", None)  # optional for outside policies
+        self.lr = LearningRate(tier.learning_rate, self.model, rule)
         self.space = StrategySpace(
             model=self.priced_model, num_gpus=self.cluster.num_gpus, ladder=tier.ladder
         )

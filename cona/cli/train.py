@@ -78,10 +78,22 @@ def run(
     for policy, seed in product(policies, seeds):
         request = RunRequest(tier=tier, model=model, policy=policy, seed=seed, results=results)
         if dry_run:
-            has_result = (request.folder / "result.json").exists()
-            click.echo(f"{request.folder}: {'has a result' if has_result else 'to be trained'}")
+            click.echo(f"{request.folder}: {plan(request)}")
         else:
             train(request, progress=not quiet and sys.stderr.isatty())
+
+
+def plan(request: RunRequest) -> str:
+    """Return in words what a run would do."""
+    from cona.runner import finished
+    from cona.setup import Setup
+
+    path = request.folder / "result.json"
+    if not path.exists():
+        return "to be trained"
+    if finished(path, Setup(request).run_key):
+        return "finished: would be skipped"
+    return "has a result of other settings or text: would be set aside, and trained anew"
 
 
 def train(request: RunRequest, *, progress: bool) -> None:
@@ -89,10 +101,18 @@ def train(request: RunRequest, *, progress: bool) -> None:
     from cona import runner
 
     before = written_ns(request.folder / "result.json")
+    kept = superseded(request.folder)
     path = runner.run(request, progress=progress)
+    for folder in sorted(superseded(request.folder) - kept):
+        click.echo(f"{request.folder}: the result of other settings or text is kept in {folder}")
     result = json.loads(path.read_text(encoding="utf-8"))
     skipped = " (was finished: skipped)" if written_ns(path) == before else ""
     click.echo(f"{request.folder}: {describe(result)}{skipped}")
+
+
+def superseded(folder: Path) -> set[Path]:
+    """Return where results of other configurations of a run are kept."""
+    return set((folder / "superseded").glob("*"))
 
 
 def written_ns(path: Path) -> int | None:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -106,3 +107,15 @@ def test_unknown_names_are_errors_before_anything_runs(tmp_path) -> None:
     path.write_text(text.replace(MODEL, "gpt3-1.3b-poxy"))
     with pytest.raises(ConfigError, match=f"did you mean '{MODEL}'"):
         Pipeline.of({"tier": str(path), "results": "results"})
+
+
+def test_a_changed_text_is_another_text(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some words")
+    before = pipeline(**{"data.corpus": f"text:{tmp_path}"})
+    key, fingerprint = before.corpus_key, before.fingerprint(MODEL)
+    assert pipeline(**{"data.corpus": f"text:{tmp_path}"}).corpus_key == key
+    assert key != pipeline().corpus_key
+    text.write_text("some other words")
+    assert before.corpus_key != key
+    assert before.fingerprint(MODEL) != fingerprint

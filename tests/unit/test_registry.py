@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+import baselines
 from baselines.cona import CONA
 from baselines.fixed_best import FixedBest
 from cona.errors import ConfigError
 from cona.registry import policies, policy
+
+
+@pytest.fixture
+def own_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder whose files count as files of baselines/."""
+    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(tmp_path)])
+    policies.cache_clear()
+    yield tmp_path
+    policies.cache_clear()
+    sys.modules.pop("baselines.mine", None)
 
 
 def test_all_policies_are_found_and_described() -> None:
@@ -45,3 +60,35 @@ def test_parameters() -> None:
 def test_bad_text_gets_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         policy(text)
+
+
+GOOD = """
+class Mine:
+    name, kind, summary, source = "mine", "online", "my own", "2026"
+    def start(self, problem): ...
+    def decide(self, observation): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (GOOD.replace('"online"', '"onlin"'), "mine.py: Mine: kind 'onlin': did you mean 'online'"),
+        (GOOD.replace("name, kind,", "name, _,"), "Mine lacks the class attribute 'kind'"),
+        (GOOD.replace("name, kind,", "_, kind,"), "Mine lacks the class attribute 'name'"),
+        (GOOD.replace('"mine"', '"cona"'), "two policies are named 'cona'"),
+        (GOOD + "  oops oops", "mine.py: cannot be imported: "),
+        ("import not_installed", "mine.py: cannot be imported: No module named 'not_installed'"),
+    ],
+)
+def test_a_policy_file_that_breaks_the_contract_is_named(
+    code: str, sentence: str, own_policies: Path
+) -> None:
+    (own_policies / "mine.py").write_text(code)
+    with pytest.raises(ConfigError, match=sentence):
+        policies()
+
+
+def test_one_file_adds_a_policy(own_policies: Path) -> None:
+    (own_policies / "mine.py").write_text(GOOD)
+    assert type(policy("mine")).__module__ == "baselines.mine"

@@ -19,6 +19,7 @@ from filelock import FileLock
 from problems import tiny_cluster, tiny_model, tiny_tier
 from toy_engine import ToyEngine
 
+from baselines.fixed_best import FixedBest
 from cona.errors import ConfigError, RunError
 from cona.runlog import read_json, read_records
 from cona.runner import Interrupted, RunRequest, run
@@ -223,3 +224,11 @@ def test_two_processes_do_not_share_a_run_directory(make: Make) -> None:
 def test_bad_requests(make: Make) -> None:
     with pytest.raises(ConfigError, match="unknown policy 'konaa'"):
         run(make("konaa"))
+    with pytest.raises(RunError, match="one iteration of .* more than the whole budget"):
+        run(make("fixed-best-gbs32", budget={"iterations": 1}))
+
+
+def test_a_policy_that_returns_no_decision(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FixedBest, "decide", lambda self, observation: None)
+    with pytest.raises(RunError, match=r"decide\(\) returned None; it must return a cona.policy"):
+        run(make("fixed-best-gbs8"))

@@ -44,8 +44,9 @@ def test_the_default_tier_is_quick(workflow: Workflow) -> None:
     ("settings", "sentence"),
     [
         ({"tier": "quik"}, "unknown tier 'quik': did you mean 'quick'?"),
-        ({"teir": "quick"}, "('teir' was unexpected)"),
-        ({"data": "wikitext"}, "'wikitext' does not match '^(stdlib|text:.+)$'"),
+        ({"teir": "quick"}, "--config teir: unknown key: did you mean 'tier'?"),
+        ({"data": "wikitext"}, "--config data=wikitext: valid: stdlib, text:<path>"),
+        ({"results": ""}, "results"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(

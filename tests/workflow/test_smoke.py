@@ -115,3 +115,13 @@ def test_a_deleted_store_is_filled_again(results: Path, workflow: Workflow) -> N
     filled = workflow("--cores", "2", tier="smoke")
     assert jobs(filled.stdout) == {"track": 1, "all": 1, "total": 2}
     assert mlflow_statuses(workflow.folder) == ["FINISHED"] * len(POLICIES)
+
+
+def test_results_of_one_text_do_not_pass_for_those_of_another(
+    results: Path, workflow: Workflow, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some words")
+    planned = workflow("--dry-run", "--cores", "1", tier="smoke", data=f"text:{text}")
+    assert planned.returncode == 0, planned.stdout
+    assert {"data", "train_policies", "tables", "figures", "track"} <= set(jobs(planned.stdout))

@@ -3,7 +3,7 @@
 
 rule data:
     output:
-        touch(f"{PIPELINE.folder}/{{model}}/.data-is-ready"),
+        touch(f"{PIPELINE.folder}/{{model}}/.data-{PIPELINE.corpus_key}"),
     log:
         f"{PIPELINE.logs}/data-{{model}}.log",
     priority: 20  # before any training, so that the longest trainings start first
