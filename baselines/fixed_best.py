@@ -6,14 +6,18 @@ for the same batch size from below (in iteration time, by the same time model).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
+from cona.cost import TimeModel
 from cona.errors import ConfigError
 from cona.policy import STAY, Decision, Observation, Problem
 from cona.search import best
 from cona.specs import LrRule
 from cona.strategy import Strategy
+
+LARGEST_GBS = 2**20
+"""More samples than anyone trains on at once; guards the search for divisors."""
 
 
 @dataclass(kw_only=True)
@@ -29,13 +33,20 @@ class FixedBest:
     """Global batch size, samples."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
+    _reference: TimeModel = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.gbs < 1:
-            raise ConfigError(f"fixed-best-gbs{self.gbs}: the batch size must be at least 1")
+        if not 1 <= self.gbs <= LARGEST_GBS:
+            raise ConfigError(
+                f"fixed-best-gbs{self.gbs}: the batch size must be between 1 and {LARGEST_GBS}"
+            )
+
+    def know(self, reference: TimeModel) -> None:
+        """Plan with the reference clock: this is the best that a perfect time model could do."""
+        self._reference = reference
 
     def start(self, problem: Problem) -> Strategy:
-        """Return the fastest strategy of the batch size, by the policy's time model."""
+        """Return the fastest strategy of the batch size, by the reference clock."""
         strategies = problem.space.at(self.gbs)
         if not strategies:
             multiple = min(layout.dp for layout in problem.space.layouts)
@@ -44,7 +55,7 @@ class FixedBest:
                 f"fixed-best-gbs{self.gbs}: no layout of {problem.space.num_gpus} GPUs divides "
                 f"gbs {self.gbs}; nearest: {nearest}"
             )
-        return best(strategies, problem.belief)[0]
+        return best(strategies, self._reference)[0]
 
     def decide(self, observation: Observation) -> Decision:
         """Stay."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cona.controller.stage import finite
-from cona.policy import Decision, Details, IterationTime, Observation, Prober, Problem
+from cona.cost import TimeModel
+from cona.policy import Decision, Details, Observation, Prober, Problem
 from cona.search import best
 from cona.specs import LrRule
 from cona.strategy import Strategy
@@ -29,19 +30,26 @@ class GreedyOracle:
     """Learning-rate rule; None: the tier's."""
     _problem: Problem = field(init=False, repr=False)
     _probe: Prober = field(init=False, repr=False)
-    _iteration_s: IterationTime = field(init=False, repr=False)
+    _reference: TimeModel = field(init=False, repr=False)
     _best: dict[int, Strategy] = field(init=False, repr=False)
     _interval_s: float = field(init=False, repr=False)
     _iterations_left: int = field(init=False, repr=False, default=0)
 
-    def attach(self, probe: Prober, iteration_s: IterationTime) -> None:
-        """Give the oracle its look-ahead and the reference clock's T in seconds."""
-        self._probe, self._iteration_s = probe, iteration_s
+    def attach(self, probe: Prober) -> None:
+        """Give the oracle its look-ahead."""
+        self._probe = probe
+
+    def know(self, reference: TimeModel) -> None:
+        """Give the oracle the reference clock: its layouts are the best in truth."""
+        self._reference = reference
+
+    def _iteration_s(self, strategy: Strategy) -> float:
+        return self._reference.time_s(strategy)
 
     def start(self, problem: Problem) -> Strategy:
         """Return the winner of the first forks; any batch size may start."""
         self._problem = problem
-        self._best = {g: best(problem.space.at(g), problem.belief)[0] for g in problem.rungs}
+        self._best = {g: best(problem.space.at(g), self._reference)[0] for g in problem.rungs}
         decisions = problem.tier.oracle.decisions
         largest_s = self._iteration_s(self._best[max(self._best)])
         if decisions is None:

@@ -14,7 +14,7 @@ from cona.strategy import Strategy
 class ModelledClock:
     """Accounts the time that a target cluster would need.
 
-    Only train and switch are modelled; evaluation, search and checkpoints cost no modelled time.
+    Buckets: train, switch and eval; search and checkpoints cost no modelled time.
 
     Args:
         time_source: the reference time source, T(s) in seconds.
@@ -30,12 +30,26 @@ class ModelledClock:
         self.time_source, self.preset = time_source, preset
         self._switch_cost = switch_cost
         self.compute_s = 0.0
+        self.eval_s = 0.0
         self.switch_s: dict[str, float] = dict.fromkeys(PRESETS, 0.0)
 
     @property
     def train_s(self) -> float:
         """Seconds of training and switching: the clock of TTP."""
         return self.compute_s + self.switch_s[self.preset]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of training, switching and evaluating."""
+        return self.train_s + self.eval_s
+
+    def add_evaluation(self, strategy: Strategy, num_samples: int) -> None:
+        """Account an evaluation: the forward share of the iterations that would see its samples.
+
+        ASSUMED: a quarter of T, as with full recomputation (forward, forward again, and a backward
+        pass that costs two).
+        """
+        self.eval_s += num_samples / strategy.gbs * self.iteration_s(strategy) / 4
 
     def iteration_s(self, strategy: Strategy) -> float:
         """Return T(s) in seconds without accounting it."""
@@ -47,9 +61,11 @@ class ModelledClock:
         self.compute_s += seconds
         return seconds
 
-    def add_switch(self, old: Strategy, new: Strategy) -> dict[str, float]:
-        """Account a switch and return its seconds under every preset."""
-        costs = self._switch_cost.all_presets(old, new)
-        for preset, seconds in costs.items():
+    def switch_costs_s(self, old: Strategy, new: Strategy) -> dict[str, float]:
+        """Return the seconds of a switch under every preset without accounting it."""
+        return {str(p): s for p, s in self._switch_cost.all_presets(old, new).items()}
+
+    def add_switch(self, costs_s: dict[str, float]) -> None:
+        """Account the seconds of a switch, by preset."""
+        for preset, seconds in costs_s.items():
             self.switch_s[preset] += seconds
-        return {str(preset): seconds for preset, seconds in costs.items()}

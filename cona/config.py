@@ -27,6 +27,8 @@ def config_root() -> Path:
     the wheel carries.
     """
     if override := os.environ.get("CONA_CONFIG_DIR"):
+        if not Path(override).is_dir():
+            raise ConfigError(f"CONA_CONFIG_DIR={override}: no such folder")
         return Path(override)
     package = Path(__file__).parent
     checkout = package.parent / "config"
@@ -59,7 +61,7 @@ def load_file(kind: type[SpecT], path: Path) -> SpecT:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values")

@@ -158,7 +158,7 @@ class GradientNoiseScale:
         if self.num_terms == 0:
             return NO_ESTIMATE
         xb, yb, q = s.x1 / s.u1, s.y1 / s.u1, s.u2 / s.u1**2
-        if self.num_terms == 1:
+        if 1 - q < 1e-12:  # one term carries all the weight: no residual to judge by
             xx = yy = math.inf
             xy = 0.0
         else:

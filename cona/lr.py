@@ -21,7 +21,8 @@ def batch_factor(rule: LrRule, gbs: int, base_gbs: int, gns: float | None = None
             cona_adascale (what the release calls so; the reverse in its limits), or constant.
         gbs: global batch size, samples.
         base_gbs: batch size at which the factor is 1, samples.
-        gns: noise scale in samples, frozen at the switch; None falls back to 1 (adascale rules).
+        gns: noise scale in samples, frozen at the switch; infinity while mu_sq is not positive;
+            None, without any term yet, gives 1 (adascale rules).
     """
     ratio = gbs / base_gbs
     match rule:
@@ -38,9 +39,13 @@ def batch_factor(rule: LrRule, gbs: int, base_gbs: int, gns: float | None = None
             high = max(gbs, _PIECEWISE_PIVOT) / max(base_gbs, _PIECEWISE_PIVOT)
             return low**0.5 * high**0.25
         case "adascale":
-            return 1.0 if gns is None else ratio * (gns + base_gbs) / (gns + gbs)
+            if gns is None or gns == math.inf:
+                return 1.0 if gns is None else ratio
+            return ratio * (gns + base_gbs) / (gns + gbs)
         case "cona_adascale":
-            return 1.0 if gns is None else (gns + gbs) / (gns + base_gbs)
+            if gns is None or gns == math.inf:
+                return 1.0
+            return (gns + gbs) / (gns + base_gbs)
 
 
 def needs_gns(rule: LrRule) -> bool:
@@ -67,6 +72,11 @@ class LearningRate:
             if spec.decay_samples
             else model.training.decay_tokens
         )
+
+    @property
+    def warmup_samples(self) -> float:
+        """Samples of the linear warm-up."""
+        return self.training.warmup_fraction * self.decay_tokens / self.seq_length
 
     def factor(self, gbs: int, gns: float | None = None) -> float:
         """Return the capped batch factor; ``gns`` (samples) only matters to adascale rules."""

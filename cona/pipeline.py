@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cona import config
+from cona import config, registry
+from cona.cost import time_models
 from cona.errors import ConfigError, nearest
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 
@@ -84,6 +85,11 @@ class Pipeline:
         pipeline = cls(tier=tier, spec=settings["tier"], results=settings["results"].rstrip("/"))
         for model in tier.models:
             pipeline.fingerprint(model)
+        for policy in tier.policies:
+            registry.policy(policy)
+        for name in (tier.belief, tier.clock.time_source):
+            if name not in time_models():
+                raise ConfigError(f"unknown time model '{name}': {nearest(name, time_models())}")
         return pipeline
 
     @property

@@ -120,16 +120,17 @@ class Prober(Protocol):
         """
 
 
-class IterationTime(Protocol):
-    """The reference clock's T, for oracles."""
-
-    def __call__(self, strategy: Strategy) -> float:
-        """Return seconds per iteration."""
-
-
 @runtime_checkable
 class ProbingPolicy(Policy, Protocol):
     """A policy that may look ahead."""
 
-    def attach(self, probe: Prober, iteration_s: IterationTime) -> None:
-        """Give the policy its look-ahead and the reference clock's T in seconds."""
+    def attach(self, probe: Prober) -> None:
+        """Give the policy its look-ahead."""
+
+
+@runtime_checkable
+class InformedPolicy(Policy, Protocol):
+    """A policy that plans with the reference clock itself: only bounds do."""
+
+    def know(self, reference: TimeModel) -> None:
+        """Tell the policy the reference time source, before it starts."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 RECIPE_VERSION = 1
 """Raised when the code changes what training computes, so that old trajectories are not reused."""
 
+METHOD_VERSION = 1
+"""Raised when the code changes what a second costs or what a policy decides, so that finished runs
+of older code are not taken for new ones."""
+
 _CODE = ("cona", "baselines", "config", "workflow", "Snakefile")
 
 _PACKAGES = ("torch", "megatron-core", "deepspeed", "numpy", "tokenizers", "mlflow", "snakemake")

@@ -88,7 +88,11 @@ def policy(text: str) -> Policy:
         raise ConfigError(f"unknown policy '{text}': {nearest(text, known)}")
     parts = text[len(name) + 1 :].split("-") if len(text) > len(name) else []
     kind = known[name]
-    given = dict(_parameter(kind, text, part) for part in parts)
+    given: dict[str, Any] = {}
+    for key, value in (_parameter(kind, text, part) for part in parts):
+        if key in given:
+            raise ConfigError(f"policy '{text}': parameter '{key}' is given twice; give it once")
+        given[key] = value
     for key in _fields(kind, required=True):
         if key not in given:
             raise ConfigError(f"policy '{text}': parameter '{key}' is missing, e.g. {name}-{key}8")
@@ -107,6 +111,8 @@ def _fields(kind: type[Policy], *, required: bool = False) -> list[str]:
 
 def _parameter(kind: type[Policy], text: str, part: str) -> tuple[str, Any]:
     match = _PARAMETER.fullmatch(part)
+    if part in _fields(kind):
+        raise ConfigError(f"policy '{text}': parameter '{part}' needs a value, e.g. {part}8")
     if match is None or match["key"] not in _fields(kind):
         raise ConfigError(
             f"policy '{text}': unknown parameter '{part}': {nearest(part, _fields(kind))}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +119,10 @@ class SharedLines:
 
     def unread(self) -> list[Record]:
         """Return the complete records that were appended since the last call, by any process."""
-        if not self.path.exists() or self.path.stat().st_size == self._num_bytes:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self._num_bytes:
+            raise RunError(f"{self.path}: became shorter; something deleted or replaced it")
+        if size == self._num_bytes:
             return []
         with self.path.open("rb") as file:
             file.seek(self._num_bytes)
@@ -143,12 +145,12 @@ class SharedLines:
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that it exists whole or not at all, even through a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    Path(name).replace(path)
+    draft.replace(path)
 
 
 def write_json(path: Path, record: Record) -> None:
@@ -159,9 +161,11 @@ def write_json(path: Path, record: Record) -> None:
 def read_json(path: Path) -> Record:
     """Return a JSON document; raises RunError if it is missing or damaged."""
     try:
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: missing or damaged; run it again") from error
+    if not isinstance(record, dict):
+        raise RunError(f"{path}: damaged; run it again")
     return record
 
 

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from cona.clock import ModelledClock
 from cona.errors import ConaError, RunError
-from cona.policy import Decision, Observation, ProbingPolicy
+from cona.policy import Decision, InformedPolicy, Observation, ProbingPolicy
 from cona.progress import RunProgress
 from cona.provenance import run_facts
 from cona.runlog import JsonLines, read_json, sha256, write_json
@@ -96,18 +96,27 @@ def finished(result_path: Path, run_key: str) -> bool:
 
 def _set_aside_other_configuration(folder: Path, run_key: str) -> None:
     """Keep the files of a run that another configuration made under another name."""
-    facts = folder / "run.json"
-    if not facts.exists():
+    if not (folder / "metrics.jsonl").exists():
         return
-    key = read_json(facts).get("run_key")
+    try:
+        key = str(read_json(folder / "run.json").get("run_key"))
+    except RunError:  # missing or damaged: nobody knows what made the rest
+        key = "unknown"
     if key == run_key:
         return
-    for name in ("run.json", "metrics.jsonl", "events.jsonl", "result.json"):
+    target = _free(folder / "superseded" / key)
+    target.mkdir(parents=True)
+    # metrics.jsonl last: should this be cut short, it is what makes the next start come here again.
+    for name in ("result.json", "events.jsonl", "run.json", "metrics.jsonl"):
         path = folder / name
         if path.exists():
-            target = folder / "superseded" / str(key)
-            target.mkdir(parents=True, exist_ok=True)
             path.replace(target / name)
+
+
+def _free(path: Path) -> Path:
+    """Return the path, or with the first number behind it that is not taken."""
+    names = (path.with_name(f"{path.name}-{i}") for i in count(2))
+    return next(p for p in chain([path], names) if not p.exists())
 
 
 class Run:
@@ -126,12 +135,12 @@ class Run:
             setup.time_source, setup.switch_cost, self.tier.clock.switch_cost
         )
         request = setup.request
-        title = f"{request.model} {request.policy} seed {request.seed}"
+        title = f"{setup.model.name} {request.policy} seed {request.seed}"
         self.progress = RunProgress(self.folder, title, setup.time_budget_s, shown=progress)
         self.iteration = self.samples = 0
         self.stages: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
-        self.diverged = False
+        self.diverged = self.out_of_time = False
         self.last_switch_s: float | None = None
 
     def execute(self) -> Path:
@@ -139,24 +148,29 @@ class Run:
         write_json(self.folder / "run.json", run_facts(self.setup))
         self.log = JsonLines(self.folder / "metrics.jsonl")
         with _stop_signals() as stop, self.progress:
-            self._begin()
-            while not self.diverged and self._time_left():
-                self._iterate()
-                if stop.number is not None:
-                    self.trajectory.keep()
-                    self.log.close()
-                    raise Interrupted(stop.number)
-            self._evaluate()
+            self.trajectory.on_step(stop.check)
+            try:
+                self._begin()
+                while not (self.diverged or self.out_of_time):
+                    self._iterate()
+                    stop.check()
+                self._evaluate()
+            except Interrupted:
+                self.trajectory.keep()
+                self.log.close()
+                raise
         return self._finish()
 
     def _begin(self) -> None:
+        if isinstance(self.policy, InformedPolicy):
+            self.policy.know(self.setup.time_source)
         if isinstance(self.policy, ProbingPolicy):
-            self.policy.attach(self.trajectory.probe, self.clock.iteration_s)
+            self.policy.attach(self.trajectory.probe)
         self.strategy = self.policy.start(self.setup.problem())
         self._check(self.strategy)
         self._add_stage()
         iteration_s, budget_s = self.clock.iteration_s(self.strategy), self.setup.time_budget_s
-        if not self._time_left():
+        if not self._fits(self.strategy):
             raise RunError(
                 f"policy '{self.setup.request.policy}': one iteration of {self.strategy} takes "
                 f"{iteration_s:.4g} s, more than the whole budget of {budget_s:.4g} s; "
@@ -169,8 +183,9 @@ class Run:
         if broken:
             raise RunError(f"policy '{self.setup.request.policy}' chose {strategy}: {broken}")
 
-    def _time_left(self) -> bool:
-        ahead_s = self.clock.train_s + self.clock.iteration_s(self.strategy)
+    def _fits(self, strategy: Strategy, switch_s: float = 0.0) -> bool:
+        """Return whether one more iteration, after a switch, ends within the budget."""
+        ahead_s = self.clock.train_s + switch_s + self.clock.iteration_s(strategy)
         return ahead_s <= self.setup.time_budget_s * (1 + ROUNDING)
 
     def _iterate(self) -> None:
@@ -185,6 +200,7 @@ class Run:
         if crossed:
             self._evaluate()
         self._decide(step, iteration_s)
+        self.out_of_time = self.out_of_time or not self._fits(self.strategy)
         self.progress.update(
             samples=self.samples,
             train_s=self.clock.train_s,
@@ -222,6 +238,7 @@ class Run:
         if self.evaluations and self.evaluations[-1]["iteration"] == self.iteration:
             return
         evaluation = self.trajectory.evaluate("valid")
+        self.clock.add_evaluation(self.strategy, self.tier.evaluation.num_samples)
         ppl, num_bytes = evaluation.perplexity, self.trajectory.num_evaluation_bytes
         if ppl is None:
             self.diverged = True
@@ -235,6 +252,7 @@ class Run:
             train_s=self.clock.train_s,
             compute_s=self.clock.compute_s,
             switch_s=dict(self.clock.switch_s),
+            wall_s=self.clock.wall_s,
             nats=evaluation.nats,
             num_tokens=evaluation.num_tokens,
             ppl=ppl,
@@ -280,8 +298,13 @@ class Run:
 
     def _switch(self, new: Strategy) -> None:
         self._check(new)
-        old, self.strategy = self.strategy, new
-        costs = self.clock.add_switch(old, new)
+        old = self.strategy
+        costs = self.clock.switch_costs_s(old, new)
+        if not self._fits(new, costs[self.clock.preset]):
+            self.out_of_time = True  # what is left would go into the switch alone
+            return
+        self.strategy = new
+        self.clock.add_switch(costs)
         if new.layout != old.layout:
             self.last_switch_s = costs[self.clock.preset]
         fields = {"from": str(old), "to": str(new), "cost_s": costs}
@@ -319,7 +342,7 @@ class Run:
             "schema": RESULT_SCHEMA,
             "status": "diverged" if self.diverged else "finished",
             "tier": self.tier.name,
-            "model": setup.request.model,
+            "model": setup.model.name,
             "policy": setup.request.policy,
             "seed": setup.request.seed,
             "kind": self.policy.kind,
@@ -338,6 +361,7 @@ class Run:
             "train_s": clock.train_s,
             "compute_s": clock.compute_s,
             "switch_s": dict(clock.switch_s),
+            "wall_s": clock.wall_s,
             "iterations": self.iteration,
             "samples": self.samples,
             "ppl": self.evaluations[-1]["ppl"],
@@ -345,9 +369,11 @@ class Run:
             "num_switches": len(self.stages) - 1,
             "num_gbs_switches": sum(a != b for a, b in pairwise(gbs)),
             "stages": self.stages,
+            "warmup_samples": setup.lr.warmup_samples,
             "trajectories": self.trajectory.segments,
             "data_hash": setup.prepared.content_hash,
             "config_hash": setup.config_hash,
+            "comparison_key": setup.comparison_key,
             "run_key": setup.run_key,
             "metrics_sha256": sha256(self.folder / "metrics.jsonl"),
         }
@@ -357,14 +383,23 @@ class Run:
 class _Stop:
     number: int | None = None
 
+    def check(self) -> None:
+        """Raise Interrupted if a signal has arrived."""
+        if self.number is not None:
+            raise Interrupted(self.number)
+
 
 @contextmanager
 def _stop_signals() -> Iterator[_Stop]:
-    """Turn SIGTERM and SIGINT into a request to stop after the current iteration."""
+    """Turn SIGTERM and SIGINT into a request to stop after the current iteration.
+
+    A second signal ends the process at once, which loses nothing but the last snapshot.
+    """
     stop = _Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
         stop.number = number
+        signal.signal(number, signal.SIG_DFL)
 
     wanted = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, note) for number in wanted}

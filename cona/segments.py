@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
@@ -75,6 +75,9 @@ class Evaluation:
         return math.exp(self.nats / self.num_tokens)
 
 
+RecordT = TypeVar("RecordT", Step, Evaluation)
+
+
 class Segment:
     """A folder with the iterations at one global batch size since a branching point.
 
@@ -122,7 +125,7 @@ class Segment:
 
     def _read(self) -> None:
         for record in self._step_lines.unread():
-            step = Step(**record)
+            step = self._parse(Step, record)
             if step.iteration != self.end_iteration + 1:
                 raise RunError(
                     f"{self._step_lines.path}: iteration {step.iteration} follows "
@@ -130,8 +133,17 @@ class Segment:
                 )
             self._steps.append(step)
         for record in self._eval_lines.unread():
-            evaluation = Evaluation(**record)
+            evaluation = self._parse(Evaluation, record)
             self._evals[evaluation.iteration, evaluation.split] = evaluation
+
+    def _parse(self, kind: type[RecordT], record: object) -> RecordT:
+        try:
+            return kind(**record)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise RunError(
+                f"{self.folder}: a line is not a {kind.__name__.lower()}; delete the folder to "
+                "train it again"
+            ) from error
 
     @property
     def end_iteration(self) -> int:

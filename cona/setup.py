@@ -10,9 +10,10 @@ from cona import config, registry
 from cona.cost import SwitchCost, time_model
 from cona.data import PreparedData, prepare
 from cona.engine.base import Engine
-from cona.lr import LearningRate
+from cona.errors import ConfigError
+from cona.lr import LearningRate, needs_gns
 from cona.policy import Policy, Problem
-from cona.provenance import recipe_versions
+from cona.provenance import METHOD_VERSION, recipe_versions
 from cona.search import best
 from cona.segments import Segment
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
@@ -37,7 +38,12 @@ class RunRequest:
     @property
     def folder(self) -> Path:
         """The run directory."""
-        return self.results / self.tier.name / self.model / self.policy / f"seed{self.seed}"
+        return self.model_folder / self.policy / f"seed{self.seed}"
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the runs and trajectories of the model go."""
+        return self.results / self.tier.name / config.load(ModelSpec, self.model).name
 
 
 class Setup:
@@ -51,6 +57,8 @@ class Setup:
     """
 
     def __init__(self, request: RunRequest) -> None:
+        if not 0 <= request.seed < 2**63:
+            raise ConfigError(f"seed {request.seed}: must be between 0 and 2**63 - 1")
         tier = request.tier
         self.request, self.tier = request, tier
         self.policy: Policy = registry.policy(request.policy)
@@ -72,8 +80,9 @@ class Setup:
         self.recipe = self._recipe()
         self.config_hash = config.content_hash(tier, self.model, self.priced_model, self.cluster)
         self.run_key = config.content_hash(
-            self._run_settings(), self.recipe, request.policy, request.model
+            METHOD_VERSION, self._run_settings(), self.recipe, request.policy, self.model.name
         )
+        self.comparison_key = self._comparison_key()
 
     def _recipe(self) -> dict[str, Any]:
         """Everything that determines a trajectory, except the sequence of batch sizes."""
@@ -84,7 +93,7 @@ class Setup:
             "data_hash": self.prepared.content_hash,
             "seed": self.request.seed,
             "lr": {**tier.learning_rate.model_dump(mode="json"), "rule": self.lr.rule},
-            "gns": tier.gns.model_dump(mode="json"),
+            "gns": tier.gns.model_dump(mode="json") if needs_gns(self.lr.rule) else None,
             "exec_mbs_max": tier.exec_mbs_max,
             "evaluation_samples": tier.evaluation.num_samples,
             "probe_samples": tier.evaluation.probe_samples,
@@ -99,6 +108,15 @@ class Setup:
         priced = self.priced_model.model_dump(mode="json", exclude={"description", "source"})
         cluster = self.cluster.model_dump(mode="json", exclude={"description", "source"})
         return {"tier": settings, "priced_model": priced, "cluster": cluster}
+
+    def _comparison_key(self) -> str:
+        """Return what two runs of a model must share for their TTPs to be compared."""
+        own = {"seed", "lr", "gns"}
+        training = {k: v for k, v in self.recipe.items() if k not in own}
+        tier = self.tier
+        return config.content_hash(
+            training, tier.learning_rate, tier.clock, tier.evaluation, self.time_budget_s
+        )
 
     def problem(self) -> Problem:
         """Return what the policy may know."""
@@ -115,8 +133,7 @@ class Setup:
 
     def trajectory(self) -> Trajectory:
         """Return a walk at the root of this recipe's tree."""
-        store = self.request.results / self.tier.name / self.request.model / "_trajectories"
-        root = Segment(store, recipe=self.recipe)
+        root = Segment(self.request.model_folder / "_trajectories", recipe=self.recipe)
         trainer = Trainer(self._engine, self.prepared, self.tier, self.request.seed)
         return Trajectory(root, trainer, self.lr, self.tier)
 

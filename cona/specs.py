@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+"""A name that is also a folder's."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
@@ -17,7 +20,9 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class Spec(BaseModel):
     """Base of all specifications: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -49,7 +54,7 @@ class TrainingSpec(Spec):
 class ModelSpec(Spec):
     """A transformer language model of one of the paper's three families."""
 
-    name: str
+    name: Name
     """Name on the command line and in results."""
     description: str
     """One line for `cona models`."""
@@ -152,7 +157,7 @@ class LinkSpec(Spec):
 class ClusterSpec(Spec):
     """A homogeneous GPU cluster."""
 
-    name: str
+    name: Name
     """Name on the command line and in results."""
     description: str
     """One line for `cona clusters`."""
@@ -273,7 +278,7 @@ class LearningRateSpec(Spec):
 
 
 class ControllerSpec(Spec):
-    """When `cona` may switch (method.md 3); `cona-paper` ignores all but the minima."""
+    """When `cona` may switch (method.md 3); `cona-paper` has its own rule and ignores these."""
 
     min_iterations: PositiveInt = 8
     """Iterations since the start or the last switch before the next one."""
@@ -281,6 +286,8 @@ class ControllerSpec(Spec):
     """Samples since the start or the last switch before the next one."""
     z: NonNegativeFloat = 1.64
     """Standard errors by which R > 1 must be significant."""
+    switch_cost_prior: SwitchCostPreset = "live"
+    """What a switch of layout is believed to cost before one was measured."""
 
 
 class OracleSpec(Spec):
@@ -295,7 +302,7 @@ class OracleSpec(Spec):
 class TierSpec(Spec):
     """One size of the experiment: which models, policies and seeds, for how long."""
 
-    name: str
+    name: Name
     """Name on the command line; results go to results/<name>/."""
     description: str
     """One line for `cona tiers`."""
@@ -306,7 +313,7 @@ class TierSpec(Spec):
     """Names of models under config/models/."""
     policies: Annotated[tuple[str, ...], Field(min_length=1)]
     """Policies with their parameters, e.g. fixed-best-gbs64."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     """Seeds: of the initial weights and of the sample order."""
     cluster: str = "a100x4-2node"
     """Name of the target cluster under config/clusters/."""
@@ -326,6 +333,15 @@ class TierSpec(Spec):
     """Samples between snapshots of a trajectory: what a kill can cost."""
     share_process: bool = False
     """Train a model's policies in two processes instead of one job per run."""
+
+    @model_validator(mode="after")
+    def _once(self) -> TierSpec:
+        for key in ("models", "policies", "seeds"):
+            values = getattr(self, key)
+            if len(set(values)) < len(values):
+                twice = next(v for v in values if values.count(v) > 1)
+                raise ValueError(f"{key}: '{twice}' is listed twice; list it once")
+        return self
 
     @model_validator(mode="after")
     def _grid(self) -> TierSpec:

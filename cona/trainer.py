@@ -41,6 +41,9 @@ class Trainer:
         prepared: the tokenised corpus.
         tier: evaluation sets, executed micro-batch and snapshot interval.
         seed: of the sample order.
+
+    Attributes:
+        before_step: called before every executed iteration; may raise to stop there.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Trainer:
         self._at: Position | None = None
         self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._initial: Any = None
+        self.before_step: Callable[[], None] = _nothing
 
     @property
     def num_evaluation_bytes(self) -> int | None:
@@ -64,6 +68,7 @@ class Trainer:
 
     def train(self, position: Position, gbs: int, lr: float) -> Step:
         """Execute the iteration that follows a position; the record is the caller's to store."""
+        self.before_step()
         engine = self._go_to(position)
         step = self._execute(engine, position, gbs, lr)
         self._at = position.ahead(gbs)
@@ -79,10 +84,12 @@ class Trainer:
             num_tokens=sums.num_tokens,
         )
 
-    def keep(self, position: Position) -> None:
-        """Write the training state at a position to disk, if the engine is there."""
-        path = position.segment.snapshot_path(position.iteration)
-        if self._engine and self._at and self._at.key == position.key and not path.exists():
+    def keep(self) -> None:
+        """Write the training state to disk, wherever the engine is."""
+        if self._engine is None or self._at is None:
+            return
+        path = self._at.segment.snapshot_path(self._at.iteration)
+        if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._engine.save(path)
 
@@ -137,7 +144,7 @@ class Trainer:
                 engine.load(path)
             except RunError:  # damaged: an earlier state and the recorded steps replace it
                 self._at = None
-                path.unlink()
+                path.unlink(missing_ok=True)
                 return False
         else:
             return False
@@ -165,6 +172,10 @@ class Trainer:
                 "made it: delete the folder to train it again"
             )
         self._at = ahead
+
+
+def _nothing() -> None:
+    pass
 
 
 def _same(a: float | None, b: float | None) -> bool:

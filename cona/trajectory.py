@@ -6,7 +6,7 @@ The engine is built only when something must really be trained. Source: architec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cona.gns import GradientNoiseScale
 from cona.lr import LearningRate
@@ -46,7 +46,7 @@ class Trajectory:
         behind, ahead = self.position, self.position.ahead(gbs)
         if ahead.segment is not behind.segment:
             # Rules that use the GNS use the value frozen here (method.md 5).
-            self._factor = self._lr.factor(gbs, self.gns.estimate().gns)
+            self._factor = self._lr.factor(gbs, self._frozen_gns())
             self.segments.append(ahead.segment.id)
         step = ahead.segment.step(ahead.iteration)
         if step is None:
@@ -58,6 +58,10 @@ class Trajectory:
         self.gns.update(step.terms, gbs)
         return step
 
+    def _frozen_gns(self) -> float | None:
+        estimate = self.gns.estimate()
+        return math.inf if estimate.gns is None and estimate.num_terms else estimate.gns
+
     def _train(self, behind: Position, ahead: Position, gbs: int) -> Step:
         seq_length = self._lr.seq_length
         lr = self._lr.at(ahead.samples * seq_length, self._factor)
@@ -65,7 +69,7 @@ class Trajectory:
         ahead.segment.add_step(step)
         interval = self._tier.snapshot_interval_samples
         if behind.samples // interval != ahead.samples // interval:
-            self._trainer.keep(ahead)
+            self._trainer.keep()
         return step
 
     def evaluate(self, split: str = "valid") -> Evaluation:
@@ -86,6 +90,8 @@ class Trajectory:
         for gbs, iterations in plan:
             for _ in range(iterations):
                 fork.step(gbs)
+        self.num_trained += fork.num_trained
+        self.num_read += fork.num_read
         evaluation = fork.evaluate("probe")
         return math.inf if evaluation.nats is None else evaluation.nats / evaluation.num_tokens
 
@@ -95,5 +101,9 @@ class Trajectory:
         return twin
 
     def keep(self) -> None:
-        """Write the training state here to disk, so that nothing is trained twice."""
-        self._trainer.keep(self.position)
+        """Write the training state to disk, so that nothing is trained twice."""
+        self._trainer.keep()
+
+    def on_step(self, call: Callable[[], None]) -> None:
+        """Call something before every iteration that is executed, forks included."""
+        self._trainer.before_step = call

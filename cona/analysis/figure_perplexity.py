@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cona.analysis.groups import by_model, by_policy
 from cona.analysis.load import Record, Run
-from cona.analysis.panels import add_legend, plain_log_ticks, side_by_side
+from cona.analysis.panels import SHOWN_FROM, add_legend, plain_log_ticks, side_by_side
 from cona.analysis.style import LineStyle, line_style
 
 CAPTION = (
@@ -20,7 +20,6 @@ CAPTION = (
     "the line; filled if the global batch size changed, open if only the layout did. The steep "
     "start, above each panel's largest perplexity at 4 % of the budget, is cut off."
 )
-_SHOWN_FROM = 0.04
 _NUM_TIMES = 400
 
 
@@ -98,7 +97,7 @@ def _switch_point(
 def _finish(panel: Axes, model: str, group: Sequence[Run]) -> None:
     budget = group[0].budget_s
     lowest = min(float(r.curve.ppl.min()) for r in group)
-    early = np.array([_SHOWN_FROM * budget])
+    early = np.array([SHOWN_FROM * budget])
     highest = max(float(np.exp(r.curve.log_ppl_at(early))[0]) for r in group)
     low, high = lowest / 1.04, max(highest, lowest * 1.2) * 1.04
     panel.set_yscale("log")

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from cona.analysis import figure_gns, figure_perplexity, figure_speedup, figure_timeline
 from cona.analysis.load import Run, load_runs
-from cona.analysis.notes import clock_sentence, num_seeds, proxy_sentences, status_sentences
+from cona.analysis.notes import common_sentences, num_seeds
 from cona.analysis.style import figure_style
 
 
@@ -83,9 +83,7 @@ def _write(folder: Path, tier: str, plot: Plot, runs: Sequence[Run]) -> Iterator
     if figure is None:
         return
     title = f"{plot.title}, tier {tier}, {num_seeds(runs)}"
-    caption = " ".join(
-        [plot.caption, clock_sentence(runs), *proxy_sentences(runs), *status_sentences(runs)]
-    )
+    caption = " ".join([plot.caption, *common_sentences(runs)])
     _label(figure, title, caption.replace("`", ""))
     for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
         path = folder / f"{plot.name}.{suffix}"

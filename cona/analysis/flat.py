@@ -15,7 +15,7 @@ STEP_KEYS = ("loss", "lr", "grad_norm", "gns", "gns_low", "gns_high", "iteration
 """Quantities of an iteration, over samples."""
 CLOCK_KEYS = ("gns", "gbs")
 """Those of them that are kept over the clock too."""
-OVER_CLOCK = "_over_clock"
+OVER_CLOCK = "_over_clock_ms"
 """Suffix of a quantity whose step is whole milliseconds of the train clock."""
 
 
@@ -26,7 +26,7 @@ class Point:
     name: str
     value: float
     step: int
-    """Consumed samples, or milliseconds of the train clock for names that end in _over_clock."""
+    """Consumed samples, or milliseconds of the train clock for names in _over_clock_ms."""
     train_s: float
     """Train clock, seconds."""
 
@@ -37,6 +37,8 @@ def parameters(run: Run) -> dict[str, str]:
     plain = ("tier", "model", "policy", "seed", "kind", "source", "time_budget_s", "belief")
     chosen = {key: result[key] for key in plain}
     chosen |= {key: clock[key] for key in ("time_source", "switch_cost", "cluster", "priced_as")}
+    ladder = run.tier.get("ladder", {})
+    chosen |= {"corpus": run.corpus, **{key: ladder.get(key) for key in ("gbs_min", "gbs_max")}}
     return {key: str(value) for key, value in chosen.items() if value is not None}
 
 

@@ -106,6 +106,16 @@ class Run:
         return dict(self.result["clock"])
 
     @property
+    def tier(self) -> Record:
+        """The tier's configuration from run.json; empty if it is not known."""
+        return dict(self.info.get("tier", {}))
+
+    @property
+    def corpus(self) -> str | None:
+        """The text trained on, `stdlib` or `text:<path>`; None if it is not known."""
+        return self.tier.get("data", {}).get("corpus")
+
+    @property
     def name(self) -> str:
         """`model/policy/seed<k>`."""
         return f"{self.model}/{self.policy}/seed{self.seed}"

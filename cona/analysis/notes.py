@@ -17,6 +17,13 @@ INTERVAL = (
     "and only if every pair has a ratio."
 )
 """What a ratio's centre and interval are."""
+HEADLINE = (
+    "**Bold**: the headline target, the lowest that the best fixed strategy (without one: any run) "
+    "reached at every seed."
+)
+"""What the bold column is."""
+_SHOWN = "Every run found under `results/<tier>/<model>/` is shown, if it is finished."
+_CORPORA = {"stdlib": "`stdlib`, the source of Python's standard library"}
 
 
 def num_seeds(runs: Sequence[Run]) -> str:
@@ -31,6 +38,16 @@ def num_seeds(runs: Sequence[Run]) -> str:
     return f"n = {counts[0]} to {counts[-1]} seeds, by policy"
 
 
+def common_sentences(runs: Sequence[Run]) -> list[str]:
+    """Return what both tables and figures say: clock, text, proxies and diverged runs."""
+    return [
+        clock_sentence(runs),
+        data_sentence(runs),
+        *proxy_sentences(runs),
+        *status_sentences(runs),
+    ]
+
+
 def clock_sentence(runs: Sequence[Run]) -> str:
     """Return one sentence on what a second is and who knows it."""
     clocks = [r.clock for r in runs]
@@ -40,9 +57,19 @@ def clock_sentence(runs: Sequence[Run]) -> str:
     )
     beliefs = _listed(str(r.result["belief"]) for r in runs)
     return (
-        f"Clock: {kind}, seconds of time source {source} on {cluster}, switch cost {cost}; "
+        f"Clock: {kind}, time source {source} on {cluster}, switch cost {cost}; "
         f"the policies believe {beliefs}."
     )
+
+
+def data_sentence(runs: Sequence[Run]) -> str:
+    """Return one sentence on the text trained on and the hash of its tokens, by model."""
+    texts = unique(_CORPORA.get(r.corpus or "", f"`{r.corpus}`") for r in runs if r.corpus)
+    models: dict[str, list[str]] = {}
+    for model, group in by_model(runs).items():
+        models.setdefault(str(group[0].result["data_hash"]), []).append(model)
+    named = (f"`{h}`" + f" ({', '.join(m)})" * (len(models) > 1) for h, m in models.items())
+    return f"Text: {' / '.join(texts) or 'not recorded'}; data hash {', '.join(named)}."
 
 
 def provisional_sentences(runs: Sequence[Run]) -> list[str]:
@@ -51,19 +78,17 @@ def provisional_sentences(runs: Sequence[Run]) -> list[str]:
         return []
     sources = unique(str(r.clock["time_source"]) for r in runs)
     notes = [
-        "Training does not depend on the layout, so runs with the same sequence of global batch "
-        "sizes share one trajectory and are re-timed."
+        "Layouts do not change training: runs with the same sequence of global batch sizes share "
+        "one trajectory, re-timed."
     ]
     if any(s.startswith("calculon") for s in sources):
         notes.append(
-            f"The time source {_listed(sources)} is a provisional cost model (the equations of "
-            "Calculon, with a term for the LM head where the name says so): seconds are modelled, "
-            "not measured, and will change with a better model."
+            f"{_listed(sources)} is a provisional cost model (Calculon's equations; `+head`: and "
+            "the LM head): seconds are modelled, not measured, and will change."
         )
     if {str(r.result["belief"]) for r in runs} == set(sources):
         notes.append(
-            "Belief and time source are the same model, so every policy knows the clock exactly: "
-            "what wrong predictions would cost is not in these numbers."
+            "Belief and time source are one model: what wrong predictions would cost is not shown."
         )
     return notes
 
@@ -75,8 +100,8 @@ def proxy_sentences(runs: Sequence[Run]) -> list[str]:
     if not pairs:
         return []
     return [
-        f"A proxy's samples are priced as the full-size model's ({', '.join(pairs)}): losses and "
-        "noise scales are a small model's, seconds a large one's, so ratios need not carry over."
+        f"Samples are priced as a full-size model's ({', '.join(pairs)}): losses and noise scales "
+        "are small models', seconds large ones', so ratios need not carry over."
     ]
 
 
@@ -88,13 +113,7 @@ def status_sentences(runs: Sequence[Run]) -> list[str]:
 
 def notes(runs: Sequence[Run], *own: str) -> str:
     """Return the Markdown list under a table's title: the clock, caveats, and its own notes."""
-    lines = [
-        clock_sentence(runs),
-        *provisional_sentences(runs),
-        *proxy_sentences(runs),
-        *status_sentences(runs),
-        *own,
-    ]
+    lines = [*common_sentences(runs), *provisional_sentences(runs), _SHOWN, *own]
     return "\n".join(f"- {line}" for line in lines)
 
 

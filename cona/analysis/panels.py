@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -13,6 +14,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from cona.analysis.style import PANEL_HEIGHT_IN, PANEL_WIDTH_IN
+
+SHOWN_FROM = 0.04
+"""Share of the budget before which figures cut off the steep start."""
+_LADDERS: tuple[tuple[float, ...], ...] = (
+    (1,),
+    (1, 3),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8),
+    (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9),
+)
+"""Ticks of a decade, from coarse to fine."""
+_LEAST_GAP = 0.055
+"""Share of the axis that a tick's text needs."""
 
 
 def side_by_side(count: int, *, legend_in: float = 1.7) -> tuple[Figure, list[Axes]]:
@@ -38,36 +53,36 @@ def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
     )
 
 
-def plain_log_ticks(axis: Axis, low: float, high: float, *, base: str = "decimal") -> None:
-    """Put few, evenly readable ticks without exponents on a log axis.
+def plain_log_ticks(axis: Axis, low: float, high: float, *, dense: bool = False) -> None:
+    """Put ticks at round numbers, without exponents, on a log axis.
 
     Args:
         axis: a log axis.
         low: smallest value shown.
         high: largest value shown.
-        base: ``decimal`` (1-2-5 steps, more of them if the range is narrow) or ``binary``.
+        dense: as many ticks as fit a vertical axis, instead of few.
     """
-    ticks = _binary(low, high) if base == "binary" else _decimal(low, high)
-    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_locator(FixedLocator(_many(low, high) if dense else _few(low, high)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{float(f'{value:.3g}'):,.10g}"))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
 
 
-def _decimal(low: float, high: float) -> list[float]:
-    """Return the coarsest of some 1-2-5 ladders that puts at least four ticks in the range."""
-    found: list[float] = []
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5))):
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(found) >= 4:
-            return found
-    return found
+def _few(low: float, high: float) -> list[float]:
+    """Return the coarsest ladder that puts at least four ticks in the range."""
+    ladders = [_in_range(steps, low, high) for steps in _LADDERS]
+    return next((ticks for ticks in ladders if len(ticks) >= 4), ladders[-1])
 
 
-def _binary(low: float, high: float) -> list[float]:
-    """Return powers of two, or quarter steps of them if the range is narrow."""
-    span = math.log2(high / low)
-    step = 1.0 if span > 2.5 else 0.5 if span > 1 else 0.25
-    first, last = math.ceil(math.log2(low) / step), math.floor(math.log2(high) / step)
-    return [2.0 ** (i * step) for i in range(first, last + 1)]
+def _many(low: float, high: float) -> list[float]:
+    """Return the finest ladder whose ticks lie far enough apart."""
+    ladders = [_in_range(steps, low, high) for steps in reversed(_LADDERS)]
+    least = math.log(high / low) * _LEAST_GAP
+    wide = (t for t in ladders if all(math.log(b / a) >= least for a, b in pairwise(t)))
+    return next(wide, ladders[-1])
+
+
+def _in_range(steps: Sequence[float], low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = (float(f"{step * 10.0**d:.3g}") for d in decades for step in steps)
+    return [t for t in ticks if low <= t <= high]

@@ -8,9 +8,9 @@ from typing import Any
 from cona.analysis.groups import by_model, unique
 from cona.analysis.load import PRESETS, Run
 from cona.analysis.markdown import NOT_REACHED, page, ratio, table, yes
-from cona.analysis.notes import INTERVAL, notes, num_seeds
+from cona.analysis.notes import HEADLINE, INTERVAL, notes, num_seeds
 from cona.analysis.speedup import HINDSIGHT, Pair, Speedup, speedups
-from cona.analysis.table_ttp import headers, shown_targets
+from cona.analysis.table_ttp import columns_sentence, headers, left_out, shown_targets
 from cona.analysis.ttp import headline_target, ttp_rows
 
 COLUMNS = (
@@ -112,7 +112,7 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
         "nobody could have known before.",
         "`≥ x`: the baseline did not reach the target within the budget, x = budget/TTP(method). "
         f"`{NOT_REACHED}`: the method did not.",
-        "**Bold**: the headline target, the lowest that every policy and seed reached.",
+        f"{columns_sentence('speedup.csv')} {HEADLINE}",
         INTERVAL,
     )
     sections = [b for group in by_model(runs).values() for b in _section(group)]
@@ -133,3 +133,4 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
         ["method", "baseline", *headers(rows)],
         [[*pair, *(cells.get((*pair, t), "–") for t in targets)] for pair in pairs],
     )
+    yield left_out(rows)

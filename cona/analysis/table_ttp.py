@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from cona.analysis.groups import by_model, by_policy
 from cona.analysis.load import PRESETS, Run
 from cona.analysis.markdown import NOT_REACHED, number, page, table, yes
-from cona.analysis.notes import notes, num_seeds
+from cona.analysis.notes import HEADLINE, notes, num_seeds
 from cona.analysis.statistics import median_reached
 from cona.analysis.ttp import (
     Crossing,
     Ttp,
-    hardest_static_target,
     headline_target,
     label,
     ttp_rows,
@@ -70,6 +70,24 @@ def shown_targets(rows: Sequence[Ttp]) -> list[float]:
     return sorted({*hardest, *([headline] if headline else [])}, reverse=True)
 
 
+def columns_sentence(file: str) -> str:
+    """Return which targets have a column, and the CSV file that holds all of them."""
+    return (
+        f"Columns, easy to hard: the headline target and the {NUM_SHOWN} hardest; all rungs are in "
+        f"`{file}`."
+    )
+
+
+def left_out(rows: Sequence[Ttp]) -> str:
+    """Return a sentence if rungs between two shown targets have no column, else nothing."""
+    gaps = [
+        f"{label(easy)} and {label(hard)}"
+        for easy, hard in pairwise(shown_targets(rows))
+        if any(hard < r.target < easy for r in rows)
+    ]
+    return f"Rungs without a column: between {', '.join(gaps)}." if gaps else ""
+
+
 def headers(rows: Sequence[Ttp]) -> list[str]:
     """Return the shown targets as column heads, the headline target in bold."""
     headline = headline_target(rows)
@@ -99,8 +117,8 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
     """Return the page of TTP tables, one section for each model."""
     own = (
         "TTP: the train clock at the first evaluation at or below the target. Targets are the "
-        "rungs 10^(k/20), fixed before any result; columns run from easy to hard.",
-        "**Bold**: the headline target, the lowest that every policy and seed reached.",
+        "rungs 10^(k/20), fixed before any result.",
+        f"{columns_sentence('ttp.csv')} {HEADLINE}",
         "Cells: median over seeds in seconds, an unreached seed counting as slowest; (k/N): "
         "reached by k of N seeds; no interval.",
     )
@@ -119,20 +137,19 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
     if not rows:
         yield "No run improved its perplexity by one rung."
         return
-    static = hardest_static_target(rows)
-    yield f"Lowest target that any fixed-best run reached: {label(static) if static else 'none'}."
     cells = {
         policy: [cell(_at(rows, policy, t)) for t in shown_targets(rows)]
         for policy in by_policy(group)
     }
     yield table(["policy", *headers(rows)], [[p, *texts] for p, texts in cells.items()])
+    yield left_out(rows)
     yield from _presets(rows, list(cells))
 
 
 def _presets(rows: Sequence[Ttp], policies: Sequence[str]) -> Iterator[str]:
     headline = headline_target(rows)
     if headline is None:
-        yield "No target was reached by every policy and seed, so there is no headline target."
+        yield "The best fixed strategy reached no target at every seed: no headline target."
         return
     kinds = ("train", "interpolated", *PRESETS)
     yield (

@@ -36,6 +36,10 @@ class Cona(click.Group):
         except ConaError as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except OSError as error:  # a full disk, a read-only folder, a file in a folder's place
+            where = f"{error.filename}: " if error.filename else ""
+            click.echo(f"Error: {where}{error.strerror or error}", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=Cona, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -102,7 +102,7 @@ class ImprovedRule:
         if seen.samples - self._stage.start_samples < self._limits.min_samples:
             return Decision(strategy=None, reason="too few samples", quiet=True)
         if seen.gns.num_terms < 2:
-            return Decision(strategy=None, reason="no GNS estimate yet", quiet=True)
+            return Decision(strategy=None, reason="no GNS estimate yet")
         pool = self._candidates
         t_next = pool.modelled_s * self._correction()
         r = self._ratios(seen, t_next)
@@ -161,8 +161,7 @@ class ImprovedRule:
         if self._switch_costs_s:
             return statistics.fmean(self._switch_costs_s)
         target = next(s for s in self._candidates.strategies if s.layout == layout)
-        preset = self._problem.tier.clock.switch_cost
-        return self._problem.switch_cost.seconds(current, target, preset)
+        return self._problem.switch_cost.seconds(current, target, self._limits.switch_cost_prior)
 
     def _choose(
         self,

@@ -61,6 +61,10 @@ def broken_tier(tmp_path: Path, **changes: object) -> str:
         ({"budget": {"iteration": 3}}, "unknown key 'budget.iteration': did you mean 'iterations'"),
         ({"budget": {"iterations": 0}}, "budget.iterations = 0: input should be greater than 0"),
         ({"models": []}, "models = .*at least 1"),
+        ({"policies": ["cona", "cona"]}, "policies: 'cona' is listed twice"),
+        ({"seeds": [-1]}, "seeds.0 = -1: input should be greater than or equal to 0"),
+        ({"name": "../evil"}, "name = '../evil': string should match pattern"),
+        ({"controller": {"z": float("inf")}}, "controller.z = inf: input should be a finite"),
         ({"ladder": {"gbs_min": 8, "gbs_max": 48}}, "gbs_max 48 .* nearest: 64"),
         (
             {"evaluation": {"interval_samples": 100, "num_samples": 8, "probe_samples": 8}},

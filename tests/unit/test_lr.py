@@ -53,6 +53,8 @@ def test_adascale_limits() -> None:
     assert batch_factor("adascale", 64, 8, 1e-9) == pytest.approx(1.0)
     assert batch_factor("adascale", 64, 8, 1e9) == pytest.approx(8.0)
     assert batch_factor("cona_adascale", 64, 8, 1e9) == pytest.approx(1.0)
+    assert batch_factor("adascale", 64, 8, math.inf) == 8.0
+    assert batch_factor("cona_adascale", 64, 8, math.inf) == 1.0
 
 
 def test_schedule_by_hand() -> None:

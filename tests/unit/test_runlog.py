@@ -88,6 +88,15 @@ def test_shared_lines_cut_a_torn_tail(tmp_path: Path) -> None:
     assert read_records(path) == RECORDS[:2]
 
 
+def test_shared_lines_that_became_shorter_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = SharedLines(path)
+    lines.append(RECORDS[0])
+    path.unlink()
+    with pytest.raises(RunError, match="became shorter"):
+        lines.unread()
+
+
 def test_json_documents(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "result.json"
     write_json(path, RECORDS[1])

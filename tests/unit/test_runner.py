@@ -10,6 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from toy_engine import ToyEngine
 
 from baselines.fixed_best import FixedBest
 from cona.errors import ConfigError, RunError
+from cona.policy import Decision, Observation
 from cona.runlog import read_json, read_records
 from cona.runner import Interrupted, RunRequest, run
+from cona.search import best
 from cona.setup import Setup
 from cona.specs import ClockSpec
 from cona.strategy import Strategy
@@ -170,6 +173,65 @@ def test_another_configuration_sets_the_old_run_aside(make: Make) -> None:
     assert [p.read_text() for p in kept] == [old]
 
 
+def test_a_switch_that_leaves_no_time_ends_the_run(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = Strategy(dp=1, tp=1, pp=4, mbs=1, gbs=8)
+    request = make("fixed-best-gbs8", clock=ClockSpec(switch_cost="restart"))
+
+    def decide(self: FixedBest, seen: Observation) -> Decision:
+        wanted = elsewhere if seen.iteration == 10 else None
+        return Decision(strategy=wanted, reason="test", quiet=wanted is None)
+
+    monkeypatch.setattr(FixedBest, "decide", decide)
+    path = run(request)
+    result = read_json(path)
+    # A restart of 38 s does not fit into the few milliseconds of this budget.
+    assert result["iterations"] == 10
+    assert result["train_s"] == pytest.approx(result["time_budget_s"] / 6)
+    assert lines(path, "decision")[-1]["action"] == "switch"
+    assert result["num_switches"] == len(lines(path, "switch")) == 0
+
+
+def test_evaluations_cost_wall_time_only(make: Make) -> None:
+    path = run(make("fixed-best-gbs8"))
+    result, evals = read_json(path), lines(path, "eval")
+    iteration_s = lines(path, "step")[0]["iteration_s"]
+    # Four sequences at gbs 8 are half an iteration, and its forward pass a quarter of that.
+    assert result["wall_s"] == pytest.approx(result["train_s"] + len(evals) * iteration_s / 8)
+
+
+def test_fixed_best_and_the_oracle_plan_with_the_reference_clock(make: Make) -> None:
+    for policy in ("fixed-best-gbs8", "fixed-best-gbs16", "greedy-oracle"):
+        request = make(policy, belief="calculon", clock={"time_source": "calculon+head"})
+        for stage in read_json(run(request))["stages"]:
+            strategy = Strategy.parse(stage["strategy"])
+            setup = Setup(request)
+            assert strategy == best(setup.space.at(strategy.gbs), setup.time_source)[0]
+
+
+@pytest.mark.parametrize("lost", [["run.json"], ["run.json", "result.json"], []])
+def test_files_of_an_unknown_configuration_are_set_aside(make: Make, lost: list[str]) -> None:
+    path = run(make())
+    old = path.with_name("metrics.jsonl").read_bytes()
+    for name in lost:
+        path.with_name(name).unlink()
+    if not lost:
+        path.with_name("run.json").write_text("[]")
+        path.unlink()
+    other = {"base_gbs": 16, "decay_samples": 1000}
+    run(make(learning_rate=other))
+    kept = list((path.parent / "superseded").glob("*/metrics.jsonl"))
+    assert [p.read_bytes() for p in kept] == [old]
+    assert run(make(learning_rate=other)) == path
+
+
+def test_two_superseded_runs_of_one_configuration_are_both_kept(make: Make) -> None:
+    for iterations in (60, 30, 60, 30):
+        path = run(make(budget={"iterations": iterations}))
+    assert len(list((path.parent / "superseded").glob("*/result.json"))) == 3
+
+
 @pytest.mark.parametrize("policy", ["cona", "greedy-oracle", "rampup"])
 @pytest.mark.parametrize("after", [1, 23, 47])
 def test_stopping_anywhere_and_continuing_gives_the_same_bytes(
@@ -222,6 +284,8 @@ def test_two_processes_do_not_share_a_run_directory(make: Make) -> None:
 
 
 def test_bad_requests(make: Make) -> None:
+    with pytest.raises(ConfigError, match="seed -1: must be between 0"):
+        run(replace(make(), seed=-1))
     with pytest.raises(ConfigError, match="unknown policy 'konaa'"):
         run(make("konaa"))
     with pytest.raises(RunError, match="one iteration of .* more than the whole budget"):
