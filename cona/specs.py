@@ -224,7 +224,7 @@ class ClockSpec(Spec):
     kind: Literal["modelled"] = "modelled"
     """modelled: T(s) of the accounted strategy on the target cluster, never CPU time."""
     time_source: str = "calculon+head"
-    """The reference time source: a cost model's name."""
+    """The reference time source: a cost model's name, or `table:<path>` (measured iterations)."""
     switch_cost: SwitchCostPreset = "live"
     """Switch-cost model that the run is charged; results report all three."""
 
