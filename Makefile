@@ -44,7 +44,7 @@ $(STAMP):
 		$(PIP_INSTALL) -r requirements.lock; \
 		$(PIP_INSTALL) --no-deps -e .; \
 	else set -x; \
-		$(PIP_INSTALL) -e '.[dev]'; \
+		$(PIP_INSTALL) -e '.[dev,bo]'; \
 	fi
 	@touch $@
 

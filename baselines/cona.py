@@ -1,7 +1,7 @@
 """CONA: ranks strategies online by throughput and gradient noise, and switches.
 
 Kang et al., EMNLP 2026 (arXiv 2609.07236). The rules themselves are in `cona.controller`; the
-search inside one batch size is exhaustive and exact (`cona.search`).
+search inside one batch size is exhaustive and exact (`cona.search`), or the paper's (`cona.bo`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cona.controller import ImprovedRule, PaperRule, RuleSwitches
+from cona.controller.rungs import SearchKind, rung_search
 from cona.policy import Decision, Observation, Problem
 from cona.specs import LrRule
 from cona.strategy import Strategy
@@ -56,7 +57,7 @@ class CONA:
 
 @dataclass(kw_only=True)
 class CONAPaper:
-    """CONA as in the paper; the search inside one batch size is exhaustive until BO is built."""
+    """CONA as in the paper; its search inside one batch size, Bayesian optimisation, is chosen."""
 
     name: ClassVar[str] = "cona-paper"
     kind: ClassVar[str] = "online"
@@ -65,13 +66,23 @@ class CONAPaper:
 
     fallback: bool = False
     """Step back when the smoothed GNS keeps falling (off by default, as in the release)."""
+    search: SearchKind = "exhaustive"
+    """Inside one batch size: exhaustive and exact, or bo, one evaluation per iteration."""
+    search_seed: int = 0
+    """Seed of the first points of bo."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
     _rule: PaperRule = field(init=False, repr=False)
 
+    @property
+    def search_s(self) -> float:
+        """Wall-clock seconds of searching so far."""
+        return self._rule.search.search_s
+
     def start(self, problem: Problem) -> Strategy:
-        """Return the fastest strategy of the smallest batch."""
-        self._rule = PaperRule(problem, fallback=self.fallback)
+        """Return the fastest strategy that the search finds for the smallest batch."""
+        search = rung_search(problem, self.search, seed=self.search_seed)
+        self._rule = PaperRule(problem, fallback=self.fallback, search=search)
         return self._rule.start()
 
     def decide(self, observation: Observation) -> Decision:

@@ -55,6 +55,10 @@ class ModelledClock:
         """Return T(s) in seconds without accounting it."""
         return self.time_source.time_s(strategy)
 
+    def origin(self, strategy: Strategy) -> str:
+        """Return what T(s) is: "model", "measured" or "scaled model"."""
+        return self.time_source.origin(strategy)
+
     def add_iteration(self, strategy: Strategy) -> float:
         """Account one iteration and return its seconds."""
         seconds = self.iteration_s(strategy)

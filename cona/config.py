@@ -43,11 +43,18 @@ def names(kind: type[Spec]) -> list[str]:
 def load(kind: type[SpecT], name: str) -> SpecT:
     """Load a specification by name, or from a path that ends in ``.yaml``.
 
+    Args:
+        kind: which kind of specification.
+        name: a name or a path; a cluster's may end in ``@N``, e.g. ``dgx-h100@16``: N such nodes.
+
     Raises:
         ConfigError: no such name or file (the nearest is offered), or a value breaks a rule.
     """
     if name.endswith((".yaml", ".yml")):
         return load_file(kind, Path(name))
+    if kind is ClusterSpec and "@" in name:
+        base, _, nodes = name.rpartition("@")
+        return override(load(kind, base), {"name": name, "num_nodes": nodes}, where=name)
     path = config_root() / KINDS[kind] / f"{name}.yaml"
     if name not in names(kind):
         raise ConfigError(f"unknown {KINDS[kind][:-1]} '{name}': {nearest(name, names(kind))}")

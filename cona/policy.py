@@ -121,6 +121,15 @@ class Prober(Protocol):
 
 
 @runtime_checkable
+class SearchingPolicy(Policy, Protocol):
+    """A policy that accounts for the time of its search; the clocks leave it out."""
+
+    @property
+    def search_s(self) -> float:
+        """Wall-clock seconds of searching so far, on the machine that runs the policy."""
+
+
+@runtime_checkable
 class ProbingPolicy(Policy, Protocol):
     """A policy that may look ahead."""
 

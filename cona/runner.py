@@ -21,7 +21,13 @@ from filelock import FileLock, Timeout
 
 from cona.clock import ModelledClock
 from cona.errors import ConaError, RunError
-from cona.policy import Decision, InformedPolicy, Observation, ProbingPolicy
+from cona.policy import (
+    Decision,
+    InformedPolicy,
+    Observation,
+    ProbingPolicy,
+    SearchingPolicy,
+)
 from cona.progress import RunProgress
 from cona.provenance import run_facts
 from cona.runlog import JsonLines, read_json, sha256, write_json
@@ -318,6 +324,7 @@ class Run:
                 "iteration": self.iteration,
                 "samples": self.samples,
                 "train_s": self.clock.train_s,
+                "time_origin": self.clock.origin(self.strategy),
             }
         )
 
@@ -331,7 +338,10 @@ class Run:
         path = self.folder / "result.json"
         write_json(path, self._result())
         walk = self.trajectory
-        self.progress.event("finished", trained=walk.num_trained, read=walk.num_read)
+        buckets = {}
+        if isinstance(self.policy, SearchingPolicy):
+            buckets["search_s"] = self.policy.search_s
+        self.progress.event("finished", trained=walk.num_trained, read=walk.num_read, **buckets)
         return path
 
     def _result(self) -> dict[str, Any]:

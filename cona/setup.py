@@ -8,12 +8,14 @@ from typing import Any
 
 from cona import config, registry
 from cona.cost import SwitchCost, time_model
+from cona.cost.table import table_path
 from cona.data import PreparedData, prepare
 from cona.engine.base import Engine
 from cona.errors import ConfigError
 from cona.lr import LearningRate, needs_gns
 from cona.policy import Policy, Problem
 from cona.provenance import METHOD_VERSION, recipe_versions
+from cona.runlog import sha256
 from cona.search import best
 from cona.segments import Segment
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
@@ -107,7 +109,13 @@ class Setup:
         settings = self.tier.model_dump(mode="json", exclude=others | process)
         priced = self.priced_model.model_dump(mode="json", exclude={"description", "source"})
         cluster = self.cluster.model_dump(mode="json", exclude={"description", "source"})
-        return {"tier": settings, "priced_model": priced, "cluster": cluster}
+        return {"tier": settings, "priced_model": priced, "cluster": cluster} | self._tables()
+
+    def _tables(self) -> dict[str, str]:
+        """Checksums of the tables that give times: their content counts, not their names."""
+        names = (self.tier.clock.time_source, self.tier.belief)
+        paths = {name: path for name in names if (path := table_path(name))}
+        return {name: sha256(path) for name, path in paths.items()}
 
     def _comparison_key(self) -> str:
         """Return what two runs of a model must share for their TTPs to be compared."""

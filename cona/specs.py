@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.@-]*$")]
 """A name that is also a folder's."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
@@ -229,7 +229,7 @@ class ClockSpec(Spec):
     kind: Literal["modelled"] = "modelled"
     """modelled: T(s) of the accounted strategy on the target cluster, never CPU time."""
     time_source: str = "calculon+head"
-    """The reference time source: a cost model's name."""
+    """The reference time source: a cost model's name, or `table:<path>` (measured iterations)."""
     switch_cost: SwitchCostPreset = "live"
     """Switch-cost model that the run is charged; results report all three."""
 

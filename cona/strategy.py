@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cona.errors import ConfigError
 
@@ -40,6 +40,35 @@ class Layout:
         return f"dp{self.dp}-tp{self.tp}-pp{self.pp}"
 
 
+Recompute = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Techniques:
+    """What a strategy may use beside its degrees; every default is neutral."""
+
+    zero_stage: int = 0
+    """ZeRO: 0 none, 1 shards the optimizer, 2 gradients too, 3 weights too."""
+    recompute: Recompute = "none"
+    """Activations computed again in the backward pass: none, attention only, all."""
+    sequence_parallel: bool = False
+    """Shard norms and dropout over the tensor-parallel ranks."""
+    virtual_stages: int = 1
+    """Interleaved pipeline: model chunks per GPU."""
+    context_parallel: int = 1
+    """Context-parallel degree: GPUs that share each sequence."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.zero_stage <= 3:
+            raise ConfigError(f"zero_stage {self.zero_stage}: must be 0, 1, 2 or 3")
+        if self.recompute not in get_args(Recompute):
+            valid = ", ".join(get_args(Recompute))
+            raise ConfigError(f"recompute '{self.recompute}': valid: {valid}")
+        for name in ("virtual_stages", "context_parallel"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)}: must be at least 1")
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class Strategy:
     """A parallelism strategy: a layout, its micro-batch size and the global batch size."""
@@ -51,6 +80,8 @@ class Strategy:
     """Micro-batch size: samples that one replica processes at once."""
     gbs: int
     """Global batch size: samples per optimizer step, over all replicas."""
+    techniques: Techniques = Techniques()
+    """What it uses beside its degrees; not part of its text form."""
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "mbs", "gbs"):
@@ -71,7 +102,7 @@ class Strategy:
     @property
     def num_gpus(self) -> int:
         """Number of GPUs that the strategy occupies."""
-        return self.dp * self.tp * self.pp
+        return self.dp * self.tp * self.pp * self.techniques.context_parallel
 
     @property
     def num_microbatches(self) -> int:
@@ -127,21 +158,28 @@ class StrategySpace:
     model: ModelSpec
     num_gpus: int
     ladder: LadderSpec
+    techniques: Techniques = Techniques()
+    """Given to every strategy."""
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """Every layout of ``num_gpus`` GPUs that the model divides into."""
         found = (
-            Layout(dp=self.num_gpus // (tp * pp), tp=tp, pp=pp)
-            for tp in divisors(self.num_gpus)
-            for pp in divisors(self.num_gpus // tp)
+            Layout(dp=self._num_shares // (tp * pp), tp=tp, pp=pp)
+            for tp in divisors(self._num_shares)
+            for pp in divisors(self._num_shares // tp)
         )
         return tuple(layout for layout in found if self.why_not_layout(layout) is None)
 
+    @property
+    def _num_shares(self) -> int:
+        """GPUs for dp*tp*pp: each share of them holds one part of every sequence."""
+        return self.num_gpus // self.techniques.context_parallel
+
     def why_not_layout(self, layout: Layout) -> str | None:
         """Return the rule that a layout breaks, or None if it breaks none."""
-        if layout.num_gpus != self.num_gpus:
-            return f"dp*tp*pp = {layout.num_gpus} is not the number of GPUs, {self.num_gpus}"
+        if layout.num_gpus != self._num_shares:
+            return f"dp*tp*pp = {layout.num_gpus} is not the number of GPUs, {self._num_shares}"
         shared = {
             "hidden_size": self.model.hidden_size,
             "num_heads": self.model.num_heads,
@@ -172,7 +210,14 @@ class StrategySpace:
                 continue
             for mbs in divisors(gbs // layout.dp):
                 if mbs <= self.ladder.mbs_max:
-                    yield Strategy(dp=layout.dp, tp=layout.tp, pp=layout.pp, mbs=mbs, gbs=gbs)
+                    yield Strategy(
+                        dp=layout.dp,
+                        tp=layout.tp,
+                        pp=layout.pp,
+                        mbs=mbs,
+                        gbs=gbs,
+                        techniques=self.techniques,
+                    )
 
 
 def with_gbs(strategy: Strategy, gbs: int) -> Strategy:

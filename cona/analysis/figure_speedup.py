@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ CAPTION = (
     "fixed strategy reached at every seed; number: the speed-up over that strategy there."
 )
 METHOD = "cona"
-_HINDSIGHT_STYLE = LineStyle(color="#111111", dash="-", width=3.4, marker="o")
+_HINDSIGHT_STYLE = LineStyle(color="#111111", dash="-", width=3.0, marker="o")
 _GREY = "#555555"
 
 
@@ -78,7 +78,7 @@ def _line(panel: Axes, baseline: str, shown: Sequence[Speedup]) -> None:
         linestyle=style.dash,
         linewidth=style.width,
         marker=style.marker,
-        markersize=7 if below else 4,
+        markersize=6.5 if below else 4,
         zorder=2.5 if below else 3,
         label=f"over {baseline}",
     )
@@ -86,22 +86,18 @@ def _line(panel: Axes, baseline: str, shown: Sequence[Speedup]) -> None:
 
 
 def _bounds(panel: Axes, shown: Sequence[Speedup]) -> None:
-    """Draw the lower bounds; baselines that miss a target at every seed share theirs."""
-    bounds = [s for s in shown if s.state == "at_least"]
-    sharing = Counter((s.target, s.centre) for s in bounds)
-    for place, ((target, centre), count) in enumerate(sharing.items()):
-        owner = next(s.baseline for s in bounds if (s.target, s.centre) == (target, centre))
-        panel.plot(
-            [target],
-            [centre or 1.0],
-            color=_GREY if count > 1 else _style(owner).color,
-            linestyle="none",
-            marker="^",
-            markersize=6,
-            markerfacecolor="white",
-            zorder=6,
-            label="at least (baseline unreached)" if place == 0 else None,
-        )
+    """Draw the lower bounds; baselines that miss a target at the same seeds share theirs."""
+    owners: dict[tuple[float, float], list[str]] = {}
+    for s in shown:
+        if s.state == "at_least" and s.centre is not None:
+            owners.setdefault((s.target, s.centre), []).append(s.baseline)
+    looks: dict[str, Any] = {"marker": "^", "markersize": 6, "markerfacecolor": "white"}
+    looks |= {"linestyle": "none", "zorder": 6}
+    for (target, bound), baselines in owners.items():
+        color = _style(baselines[0]).color if len(baselines) == 1 else _GREY
+        panel.plot([target], [bound], color=color, **looks)
+    if owners:
+        panel.plot([], [], color=_GREY, label="at least (baseline unreached)", **looks)
 
 
 def _headline(panel: Axes, headline: float | None, shown: Sequence[Speedup]) -> None:
@@ -113,13 +109,12 @@ def _headline(panel: Axes, headline: float | None, shown: Sequence[Speedup]) -> 
             panel.annotate(
                 ratio(speedup.centre),
                 (headline, speedup.centre),
-                xytext=(-3, -7),
+                xytext=(5, 0),
                 textcoords="offset points",
-                ha="right",
-                va="top",
+                va="center",
                 fontsize=8,
                 fontweight="bold",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8},
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
                 zorder=7,
             )
 
@@ -138,7 +133,9 @@ def _finish(panel: Axes, group: Sequence[Run], shown: Sequence[Speedup]) -> None
     panel.axhline(1.0, color=_GREY, linewidth=0.9)
     targets = [s.target for s in shown]
     values = [x for s in shown for x in s.points]
-    easy, hard = max(targets) * 1.05, min(targets) / 1.05
+    # at the right, room for the number beside the headline target, where the lines end
+    span = max(max(targets) / min(targets), 1.5)
+    easy, hard = max(targets) * span**0.04, min(targets) / span**0.13
     low, high = min([*values, 0.8]) / 1.06, max([*values, 1.25]) * 1.06
     panel.set_xscale("log")
     panel.set_yscale("log")

@@ -37,7 +37,7 @@ def parameters(run: Run) -> dict[str, str]:
     plain = ("tier", "model", "policy", "seed", "kind", "source", "time_budget_s", "belief")
     chosen = {key: result[key] for key in plain}
     chosen |= {key: clock[key] for key in ("time_source", "switch_cost", "cluster", "priced_as")}
-    ladder = run.tier.get("ladder", {})
+    ladder = run.tier_config.get("ladder", {})
     chosen |= {"corpus": run.corpus, **{key: ladder.get(key) for key in ("gbs_min", "gbs_max")}}
     return {key: str(value) for key, value in chosen.items() if value is not None}
 

@@ -106,14 +106,14 @@ class Run:
         return dict(self.result["clock"])
 
     @property
-    def tier(self) -> Record:
+    def tier_config(self) -> Record:
         """The tier's configuration from run.json; empty if it is not known."""
         return dict(self.info.get("tier", {}))
 
     @property
     def corpus(self) -> str | None:
         """The text trained on, `stdlib` or `text:<path>`; None if it is not known."""
-        return self.tier.get("data", {}).get("corpus")
+        return self.tier_config.get("data", {}).get("corpus")
 
     @property
     def name(self) -> str:

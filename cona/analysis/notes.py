@@ -22,7 +22,7 @@ HEADLINE = (
     "reached at every seed."
 )
 """What the bold column is."""
-_SHOWN = "Every run found under `results/<tier>/<model>/` is shown, if it is finished."
+_SHOWN = "Every finished run found under `results/<tier>/<model>/` is shown."
 _CORPORA = {"stdlib": "`stdlib`, the source of Python's standard library"}
 
 

@@ -11,7 +11,10 @@ from typing import Any
 import click
 
 from cona import __version__
+from cona.cli.calibrate import calibrate
 from cona.cli.lists import clusters, models, policies, tiers
+from cona.cli.plan import plan
+from cona.cli.predict import predict
 from cona.cli.report import figures, tables, track
 from cona.cli.train import data, run
 from cona.errors import ConaError
@@ -23,6 +26,7 @@ Examples:
   cona run --model bert-large-proxy --policy cona --policy fixed-best-gbs64 \\
       --seed 0 --seed 1 --set budget.iterations=50 --out try
   cona tables --tier quick           score what has been trained
+  cona plan --model gpt3-1.3b --cluster dgx-h100@2 --gbs 64    rank strategies, no GPU needed
 """
 
 
@@ -48,5 +52,19 @@ def main() -> None:
     """Benchmark of online parallelism-strategy chaining for LLM training."""
 
 
-for command in (policies, models, clusters, tiers, data, run, tables, figures, track):
+COMMANDS = (
+    policies,
+    models,
+    clusters,
+    tiers,
+    plan,
+    predict,
+    calibrate,
+    data,
+    run,
+    tables,
+    figures,
+    track,
+)
+for command in COMMANDS:
     main.add_command(command)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cona.controller.stage import T_MINIMUM, Stage, best_per_rung, finite, gns_details
+from cona.controller.rungs import RungSearch, rung_search
+from cona.controller.stage import T_MINIMUM, Stage, finite, gns_details
 from cona.gns import GradientNoiseScale
 from cona.policy import Decision, Details, Observation, Problem
 from cona.strategy import Strategy
@@ -19,6 +20,7 @@ class PaperRule:
         problem: what the policy knows.
         fallback: after `FALLBACK_STREAK` consecutive decreases of the smoothed GNS go back to
             the strategy passed before, and reopen the search at twice its batch.
+        search: where each batch's fastest strategy comes from; None: exhaustive.
 
     Source: method.md 3, `paper`.
     """
@@ -26,10 +28,13 @@ class PaperRule:
     FALLBACK_ALPHA = 0.1
     FALLBACK_STREAK = 100
 
-    def __init__(self, problem: Problem, *, fallback: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, *, fallback: bool = False, search: RungSearch | None = None
+    ) -> None:
         self._fallback = fallback
+        self._rungs = problem.rungs
         self._decay = problem.tier.gns.decay_per_sample
-        self._best = best_per_rung(problem)
+        self.search = search or rung_search(problem, "exhaustive")
         self._stage = Stage(start_samples=0, start_s=0.0)
         self._gns = GradientNoiseScale(self._decay)
         self._last_gns: float | None = None
@@ -38,8 +43,8 @@ class PaperRule:
         self._streak = 0
 
     def start(self) -> Strategy:
-        """Return the fastest strategy of the smallest batch."""
-        return self._best[min(self._best)][0]
+        """Return the fastest strategy that the search finds for the smallest batch."""
+        return self.search.start()
 
     def decide(self, seen: Observation) -> Decision:
         """Return whether R > 1 for the next larger batch, or the fallback's step back."""
@@ -53,18 +58,24 @@ class PaperRule:
 
     def _weigh(self, seen: Observation) -> Decision:
         gns, current = self._last_gns, seen.strategy
+        larger = [gbs for gbs in self._rungs if gbs > current.gbs]
+        if larger:
+            self.search.advance(larger[0])
         if self._stage.num_iterations < T_MINIMUM:
             return Decision(strategy=None, reason="too few iterations", quiet=True)
         if gns is None:
             return Decision(strategy=None, reason="no GNS estimate yet", quiet=True)
         if self._fallback and self._falls(gns) and self._passed:
             target = self._passed.pop()
+            self.search.reopen(2 * target.gbs)
             details: Details = {"gns": gns, "next": str(target)}
             return Decision(strategy=target, reason="fallback: GNS kept falling", details=details)
-        larger = [gbs for gbs in self._best if gbs > current.gbs]
         if not larger:
             return Decision(strategy=None, reason="at the largest batch", quiet=True)
-        candidate, t_next = self._best[min(larger)]
+        found = self.search.found(larger[0])
+        if found is None:
+            return Decision(strategy=None, reason=f"searching at gbs {larger[0]}", quiet=True)
+        candidate, t_next = found
         t_cur = self._stage.time_s
         r = ratio(current.gbs, t_cur, candidate.gbs, t_next, 1 / gns)
         details = {

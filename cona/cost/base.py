@@ -36,6 +36,9 @@ class TimeModel(Protocol):
     def why_not(self, strategy: Strategy) -> str | None:
         """Return the rule that makes a strategy infeasible, or None."""
 
+    def origin(self, strategy: Strategy) -> str:
+        """Return what T of a strategy is: "model", or of a table "measured", "scaled model"."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
@@ -75,6 +78,10 @@ class AnalyticalModel(ABC):
     def why_not(self, strategy: Strategy) -> str | None:
         """Return the rule that makes a strategy infeasible, or None."""
         return None if strategy in self._known_s else self.broken_rule(strategy)
+
+    def origin(self, strategy: Strategy) -> str:
+        """Return what T of a strategy is: never measured here."""
+        return "model"
 
     def time_s(self, strategy: Strategy) -> float:
         """Return T in seconds per iteration; a dictionary look-up after the first call.

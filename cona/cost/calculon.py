@@ -16,7 +16,7 @@ from cona.cost.layer import ELEMENT_BYTES, Layer
 from cona.cost.memory import PaperMemory
 from cona.cost.network import Network
 from cona.specs import ClusterSpec, LadderSpec, ModelSpec
-from cona.strategy import Strategy, StrategySpace
+from cona.strategy import Recompute, Strategy, StrategySpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,25 @@ class Calculon(AnalyticalModel):
 
     name = "calculon"
 
-    def __init__(self, model: ModelSpec, cluster: ClusterSpec) -> None:
+    def __init__(
+        self,
+        model: ModelSpec,
+        cluster: ClusterSpec,
+        *,
+        recompute: Recompute = "full",
+        is_sharded: bool = True,
+    ) -> None:
+        """Price one model on one cluster; the defaults are what the paper plans with.
+
+        Args:
+            model: the model that is priced.
+            cluster: the target cluster.
+            recompute: which activations the backward pass computes again.
+            is_sharded: the optimizer is sharded over dp (ZeRO-1).
+        """
         super().__init__(model, cluster)
+        self.recompute = recompute
+        self.is_sharded = is_sharded
         self.gpu = gpu(cluster.gpu)
         self.network = Network.of(cluster)
         self.memory = PaperMemory(model)
@@ -47,18 +64,19 @@ class Calculon(AnalyticalModel):
     def parts_s(self, columns: Columns) -> dict[str, Floats]:
         """Return the parts of T: m micro-batches through a stage of l layers, then the rest."""
         layer = self.layer(columns)
-        tensor = self._tensor_parallel(layer)
+        tensor = self.tensor_parallel(layer)
         num_layers = self.model.num_layers / columns.pp
         slots = columns.num_microbatches * num_layers
         p2p_s = self._p2p_s(layer, columns)
+        one = np.ones_like(columns.dp)
         return {
             "compute": slots * (layer.forward_s + layer.backward_s),
-            "recompute": slots * layer.forward_s,
+            "recompute": slots * layer.recompute_s(self.recompute),
             "tp_comm": slots * (2 * tensor.forward_s + tensor.recompute_s),
             "pp_p2p": 2 * columns.num_microbatches * p2p_s,
-            "bubble": (columns.pp - 1) * (num_layers * _slot_s(layer, tensor) + 2 * p2p_s),
+            "bubble": (columns.pp - 1) * (num_layers * self._slot_s(layer, tensor) + 2 * p2p_s),
             "dp_comm": num_layers * self._data_parallel_s(layer, columns.dp),
-            "optimizer": num_layers * layer.optimizer_s(columns.dp),
+            "optimizer": num_layers * layer.optimizer_s(columns.dp if self.is_sharded else one),
             "head": self.head_s(layer, columns),
         }
 
@@ -93,7 +111,8 @@ class Calculon(AnalyticalModel):
                 )
         return None
 
-    def _tensor_parallel(self, layer: Layer) -> TensorParallel:
+    def tensor_parallel(self, layer: Layer) -> TensorParallel:
+        """Return the seconds of tensor-parallel communication of one layer and micro-batch."""
         num_bytes = layer.hidden * ELEMENT_BYTES
         all_reduce_s = self.network.tp.all_reduce_s(num_bytes, layer.tp)
         sum_flops = layer.hidden * (layer.tp - 1) / layer.tp
@@ -101,7 +120,7 @@ class Calculon(AnalyticalModel):
         is_split = layer.tp > 1
         return TensorParallel(
             forward_s=np.where(is_split, 2 * (all_reduce_s + reduction_s), 0.0),
-            recompute_s=np.where(is_split, 2 * all_reduce_s, 0.0),
+            recompute_s=np.where(is_split & (self.recompute == "full"), 2 * all_reduce_s, 0.0),
         )
 
     def _p2p_s(self, layer: Layer, columns: Columns) -> Floats:
@@ -109,13 +128,14 @@ class Calculon(AnalyticalModel):
         return np.where(columns.pp > 1, message_s, 0.0)
 
     def _data_parallel_s(self, layer: Layer, dp: Floats) -> Floats:
-        """Reduce-scatter of a layer's gradients and all-gather of its new weights."""
-        gather_s = self.network.dp.gather_s(layer.num_weights * ELEMENT_BYTES, dp)
-        return np.where(dp > 1, 2 * gather_s, 0.0)
+        """Reduce-scatter of gradients and all-gather of weights per layer, or one all-reduce."""
+        num_bytes = layer.num_weights * ELEMENT_BYTES
+        if self.is_sharded:
+            return np.where(dp > 1, 2 * self.network.dp.gather_s(num_bytes, dp), 0.0)
+        return np.where(dp > 1, self.network.dp.all_reduce_s(num_bytes, dp), 0.0)
 
-
-def _slot_s(layer: Layer, tensor: TensorParallel) -> Floats:
-    """Seconds for which one layer of another stage keeps a stage waiting, per micro-batch."""
-    forward_s = layer.forward_s + tensor.forward_s
-    backward_s = layer.forward_s + tensor.recompute_s + layer.backward_s + tensor.forward_s
-    return forward_s + backward_s
+    def _slot_s(self, layer: Layer, tensor: TensorParallel) -> Floats:
+        """Seconds for which one layer of another stage keeps a stage waiting, per micro-batch."""
+        forward_s = layer.forward_s + tensor.forward_s
+        repeated_s = layer.recompute_s(self.recompute) + tensor.recompute_s
+        return forward_s + repeated_s + layer.backward_s + tensor.forward_s

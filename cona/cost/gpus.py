@@ -1,6 +1,7 @@
-"""What a GPU can do: peak rates, and the fraction of them that an operation of a size reaches.
+"""What a GPU can do: data-sheet facts, and Calculon's fraction of them that an operation reaches.
 
-Source: cost-model.md, Calculon's model. The only place with facts about GPUs.
+Source: the data sheets named below; cost-model.md, Calculon's model. The only place with facts
+about GPUs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,26 @@ from numpy.typing import NDArray
 from cona.errors import ConfigError, nearest
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSheet:
+    """What the vendor states about one GPU; matrix rates are dense, without sparsity."""
+
+    bf16_tflops: float
+    """Tensor cores, fp16 or bf16, 1e12 FLOP/s."""
+    fp8_tflops: float | None
+    """Tensor cores, fp8, 1e12 FLOP/s; None: no fp8."""
+    vector_tflops: float
+    """Other cores, fp16, 1e12 FLOP/s."""
+    hbm_gb_s: float
+    """Bandwidth of the GPU's memory, 1e9 bytes/s."""
+    memory_gb: float
+    """Size of the GPU's memory, 1e9 bytes."""
+    nvlink_gb_s: float
+    """NVLink bandwidth in one direction, all links of the GPU together, 1e9 bytes/s."""
+    source: str
+    """Which data sheet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +67,10 @@ class Gpu:
     """Everything else that computes."""
     memory: Unit
     """High-bandwidth memory."""
+    sheet: DataSheet
+    """What the vendor states."""
     source: str
-    """Where the figures come from."""
+    """Where the three units' figures come from."""
 
     def gemm_s(self, flops: Floats, num_bytes: Floats) -> Floats:
         """Return the seconds of matrix products of ``flops`` that move ``num_bytes``."""
@@ -58,32 +81,100 @@ class Gpu:
         return self.vector.time_s(flops) + self.memory.time_s(num_bytes)
 
 
-def _gpu(*, matrix_tflops: float, vector_tflops: float, hbm_gb_s: float) -> Gpu:
-    """Build a GPU with the efficiency steps that Calculon gives to both A100 and H100."""
+_H100 = {"bf16_tflops": 989.4, "fp8_tflops": 1978.9, "vector_tflops": 133.8, "nvlink_gb_s": 450.0}
+
+SHEETS: dict[str, DataSheet] = {
+    "a100-80g": DataSheet(
+        bf16_tflops=312,
+        fp8_tflops=None,
+        vector_tflops=78,
+        hbm_gb_s=2039,
+        memory_gb=80,
+        nvlink_gb_s=300,
+        source="NVIDIA A100 Tensor Core GPU data sheet, SXM4 80 GB (PCIe: 1,935 GB/s, no switch)",
+    ),
+    "a100-40g": DataSheet(
+        bf16_tflops=312,
+        fp8_tflops=None,
+        vector_tflops=78,
+        hbm_gb_s=1555,
+        memory_gb=40,
+        nvlink_gb_s=300,
+        source="NVIDIA A100 Tensor Core GPU data sheet, SXM4 40 GB",
+    ),
+    "h100-80g": DataSheet(
+        **_H100,
+        hbm_gb_s=3350,
+        memory_gb=80,
+        source="NVIDIA H100 Tensor Core GPU data sheet and architecture paper, SXM5 80 GB",
+    ),
+    "h200": DataSheet(
+        **_H100,
+        hbm_gb_s=4800,
+        memory_gb=141,
+        source="NVIDIA H200 Tensor Core GPU data sheet, SXM5 141 GB",
+    ),
+    "b200": DataSheet(
+        bf16_tflops=2250,
+        fp8_tflops=4500,
+        vector_tflops=150,
+        hbm_gb_s=8000,
+        memory_gb=180,
+        nvlink_gb_s=900,
+        source="NVIDIA DGX B200 and HGX B200 data sheets, an eighth of the system; ASSUMED: the "
+        "vector rate of fp16 is twice the 75 TFLOP/s of fp32",
+    ),
+}
+"""Data-sheet facts by GPU type."""
+
+_CALCULON_SOURCE = "Calculon (Isaev et al. 2023), system descriptions"
+_ASSUMED_SOURCE = "peaks of the data sheet; ASSUMED: Calculon's efficiency steps, those of A100"
+
+
+def _gpu(
+    sheet: DataSheet,
+    source: str = _ASSUMED_SOURCE,
+    *,
+    matrix_tflops: float | None = None,
+    vector_tflops: float | None = None,
+    hbm_gb_s: float | None = None,
+) -> Gpu:
+    """Build a GPU with the efficiency steps that Calculon gives to both A100 and H100.
+
+    A peak that Calculon states differently from the data sheet is given; else it is the sheet's.
+    """
     return Gpu(
         matrix=Unit(
-            peak_per_s=matrix_tflops * 1e12,
+            peak_per_s=(matrix_tflops or sheet.bf16_tflops) * 1e12,
             thresholds=(1e9, 16e9, 128e9),
             efficiencies=(0.1, 0.6, 0.9, 0.95),
         ),
         vector=Unit(
-            peak_per_s=vector_tflops * 1e12,
+            peak_per_s=(vector_tflops or sheet.vector_tflops) * 1e12,
             thresholds=(1e9, 16e9),
             efficiencies=(0.1, 0.5, 0.95),
         ),
         memory=Unit(
-            peak_per_s=hbm_gb_s * 1e9,
+            peak_per_s=(hbm_gb_s or sheet.hbm_gb_s) * 1e9,
             thresholds=(1e6, 10e6, 100e6),
             efficiencies=(0.3, 0.6, 0.75, 0.9),
         ),
-        source="Calculon (Isaev et al. 2023), system descriptions",
+        sheet=sheet,
+        source=source,
     )
 
 
-GPUS: dict[str, Gpu] = {
-    "a100-80g": _gpu(matrix_tflops=312, vector_tflops=78, hbm_gb_s=2048),
-    "h100-80g": _gpu(matrix_tflops=1000, vector_tflops=120, hbm_gb_s=3072),
+GPUS: dict[str, Gpu] = {name: _gpu(sheet) for name, sheet in SHEETS.items()} | {
+    "a100-80g": _gpu(SHEETS["a100-80g"], _CALCULON_SOURCE, hbm_gb_s=2048),
+    "h100-80g": _gpu(
+        SHEETS["h100-80g"],
+        _CALCULON_SOURCE,
+        matrix_tflops=1000,
+        vector_tflops=120,
+        hbm_gb_s=3072,
+    ),
 }
+"""Every GPU type that the cost models know."""
 
 
 def gpu(name: str) -> Gpu:
@@ -96,5 +187,6 @@ def gpu(name: str) -> Gpu:
         ConfigError: no such type (the nearest is offered).
     """
     if name not in GPUS:
-        raise ConfigError(f"unknown GPU '{name}': {nearest(name, GPUS)}")
+        sizes = [key for key in GPUS if key.startswith(name)]  # only its memory is missing
+        raise ConfigError(f"unknown GPU '{name}': {nearest(name, sizes or GPUS)}")
     return GPUS[name]

@@ -29,15 +29,25 @@ class CalculonWithHead(Calculon):
             layer: the strategies' layer, for its micro-batch, width and GPU.
             columns: the strategies.
         """
-        vocab = self.model.padded_vocab_size / columns.tp
-        hidden = np.full_like(vocab, self.model.hidden_size)
-        gemms_s = 3 * layer.linear_s(hidden, vocab)
-        return columns.num_microbatches * (gemms_s + self._loss_s(layer.tokens * vocab))
+        one_s = self.head_forward_s(layer) + self.head_backward_s(layer)
+        return columns.num_microbatches * one_s
 
-    def _loss_s(self, logits: Floats) -> Floats:
-        """Cross-entropy: each way, one pass that reads fp16 and writes fp32, or the reverse.
+    def head_forward_s(self, layer: Layer) -> Floats:
+        """Return the seconds of one micro-batch's logits and loss.
 
-        ASSUMED: FLOPs per logit as Calculon's softmax, and a single pass over the logits.
+        ASSUMED: FLOPs per logit as Calculon's softmax, and a single pass over the logits each way,
+        which reads fp16 and writes fp32, or the reverse.
         """
-        num_bytes = logits * (ELEMENT_BYTES + LOGIT_BYTES)
-        return self.gpu.vector_s(5 * logits, num_bytes) + self.gpu.vector_s(8 * logits, num_bytes)
+        return self._product_s(layer) + self._loss_s(layer, 5)
+
+    def head_backward_s(self, layer: Layer) -> Floats:
+        """Return the seconds of one micro-batch's gradients of loss, logits and weights."""
+        return 2 * self._product_s(layer) + self._loss_s(layer, 8)
+
+    def _product_s(self, layer: Layer) -> Floats:
+        vocab = self.model.padded_vocab_size / layer.tp
+        return layer.linear_s(np.full_like(vocab, self.model.hidden_size), vocab)
+
+    def _loss_s(self, layer: Layer, flops: float) -> Floats:
+        logits = layer.tokens * (self.model.padded_vocab_size / layer.tp)
+        return self.gpu.vector_s(flops * logits, logits * (ELEMENT_BYTES + LOGIT_BYTES))

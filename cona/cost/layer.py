@@ -13,6 +13,7 @@ import numpy as np
 
 from cona.cost.gpus import Floats, Gpu
 from cona.specs import ModelSpec
+from cona.strategy import Recompute
 
 ELEMENT_BYTES = 2
 """E: bytes of a weight, an activation or a gradient (fp16)."""
@@ -142,6 +143,20 @@ class Layer:
     def backward_s(self) -> Floats:
         """Seconds of both gradients."""
         return self.input_gradient_s + self.weight_gradient_s
+
+    def recompute_s(self, mode: Recompute) -> Floats:
+        """Return the seconds of the forward work that the backward pass repeats.
+
+        Args:
+            mode: ``full`` repeats all; ``selective`` the scores, their softmax and their dropout.
+        """
+        if mode == "full":
+            return self.forward_s
+        if mode == "none":
+            return np.zeros_like(self.tp)
+        softmax_s = self._elementwise_s(self.scores, 5, 2 * ELEMENT_BYTES)
+        dropout_s = self._elementwise_s(self.scores, 1, 2 * ELEMENT_BYTES + 1)
+        return self.products_s(1) / 2 + softmax_s + dropout_s
 
     def optimizer_s(self, shards: Floats) -> Floats:
         """Return the seconds of Adam's step over the layer's tensors, each cut into ``shards``."""

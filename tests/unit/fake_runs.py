@@ -140,7 +140,8 @@ def write_run(
         "metrics_sha256": hashlib.sha256(content).hexdigest(),
         **changes,
     }
-    (path / "run.json").write_text(json.dumps({"commit": "abc123"}))
+    configured = {"data": {"corpus": "stdlib"}, "ladder": {"gbs_min": 8, "gbs_max": 64}}
+    (path / "run.json").write_text(json.dumps({"commit": "abc123", "tier": configured}))
     (path / "result.json").write_text(json.dumps(result, allow_nan=False))
     return path
 

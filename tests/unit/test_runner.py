@@ -296,3 +296,61 @@ def test_a_policy_that_returns_no_decision(make: Make, monkeypatch: pytest.Monke
     monkeypatch.setattr(FixedBest, "decide", lambda self, observation: None)
     with pytest.raises(RunError, match=r"decide\(\) returned None; it must return a cona.policy"):
         run(make("fixed-best-gbs8"))
+
+
+# --- searches and tables --------------------------------------------------------------------------
+
+
+def events(result: Path, what: str) -> list[dict[str, Any]]:
+    return [e for e in read_records(result.with_name("events.jsonl")) if e["event"] == what]
+
+
+def test_search_time_is_a_bucket_outside_the_clock(make: Make) -> None:
+    exact, bayesian = run(make("cona-paper")), run(make("cona-paper-search=bo"))
+    (event,) = events(bayesian, "finished")
+    assert event["search_s"] > 0
+    assert "search_s" not in events(run(make("fixed-best-gbs8")), "finished")[0]
+    result = read_json(bayesian)
+    assert result["train_s"] == result["compute_s"] + result["switch_s"]["live"]
+    assert read_json(exact)["time_budget_s"] == result["time_budget_s"]
+    assert "search_s" not in result
+
+
+def test_a_bayesian_run_is_repeatable_byte_for_byte(make: Make) -> None:
+    first = run(make("cona-paper-search=bo"))
+    again = run(make("cona-paper-search=bo", results="again"))
+    assert first.with_name("metrics.jsonl").read_bytes() == (
+        again.with_name("metrics.jsonl").read_bytes()
+    )
+
+
+def table_clock(tmp_path: Path, seconds: float) -> ClockSpec:
+    """A clock whose table has dp4 at gbs 8: fast at mbs 1, very slow at mbs 2."""
+    path = tmp_path / "measured.csv"
+    path.write_text(
+        "gpus,gbs,mbs,hidden,heads,ffn,layers,seq,tp,dp,pp,gpus_per_node,iteration_ms\n"
+        f"4,8,1,16,4,32,4,16,1,4,1,2,{seconds * 1e3}\n"
+        "4,8,2,16,4,32,4,16,1,4,1,2,1e9\n"
+    )
+    return ClockSpec(time_source=f"table:{path}")
+
+
+def test_the_result_says_which_times_were_measured(make: Make, tmp_path: Path) -> None:
+    clock = table_clock(tmp_path, 0.01)
+    result = read_json(run(make("fixed-best-gbs8", clock=clock, belief=clock.time_source)))
+    assert result["clock"]["time_source"] == clock.time_source
+    (stage,) = result["stages"]
+    assert stage["strategy"] == "dp4-tp1-pp1-mbs1-gbs8"
+    assert stage["time_origin"] == "measured"
+    assert result["train_s"] == pytest.approx(0.6)
+    other = read_json(run(make("fixed-best-gbs16", clock=clock)))
+    assert other["stages"][0]["time_origin"] == "scaled model"
+    assert read_json(run(make("fixed-best-gbs8")))["stages"][0]["time_origin"] == "model"
+
+
+def test_another_table_under_the_same_name_is_another_run(make: Make, tmp_path: Path) -> None:
+    clock = table_clock(tmp_path, 0.01)
+    first = read_json(run(make("fixed-best-gbs8", clock=clock)))
+    table_clock(tmp_path, 0.02)
+    second = read_json(run(make("fixed-best-gbs8", clock=clock)))
+    assert first["run_key"] != second["run_key"]

@@ -74,9 +74,16 @@ def test_runs_carry_names_parameters_tags_and_status(store):
     assert cona.info.status == "FINISHED"
     assert runs[f"{MODEL}/fixed-best-gbs8/seed0"].info.status == "FAILED"
     params = {"model": MODEL, "policy": "cona", "seed": "0", "time_budget_s": "300.0"}
+    params |= {"corpus": "stdlib", "gbs_min": "8", "gbs_max": "64"}
     assert params.items() <= cona.data.params.items()
     tags = {"clock": "modelled", "time_source": "calculon+head", "belief": "calculon+head"}
-    tags |= {"tier": "quick", "config_hash": "c0f1", "commit": "abc123", "status": "finished"}
+    tags |= {
+        "tier": "quick",
+        "config_hash": "c0f1",
+        "data_hash": "da7a",
+        "commit": "abc123",
+        "status": "finished",
+    }
     assert tags.items() <= cona.data.tags.items()
 
 
@@ -95,7 +102,7 @@ def test_metrics_over_samples_and_over_the_clock_are_the_run_s(store):
     history = store.client.get_metric_history(run_id, "mlm_ppl")
     expected = {e["samples"]: e["ppl"] for e in run.evals}
     assert {m.step: m.value for m in history} == expected
-    clock = store.client.get_metric_history(run_id, "mlm_ppl_over_clock")
+    clock = store.client.get_metric_history(run_id, "mlm_ppl_over_clock_ms")
     assert {m.step for m in clock} == {round(e["train_s"] * 1000) for e in run.evals}
     assert store.client.get_metric_history(run_id, "loss")
 

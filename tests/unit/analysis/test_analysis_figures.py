@@ -1,7 +1,8 @@
 """Figures: files and captions, and that nothing overlaps or needs colour."""
 
+import math
 import struct
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from fake_runs import ALL, CONA, FIXED, clock, eval_line, write_run, write_tier
@@ -12,7 +13,7 @@ from matplotlib.colors import to_rgb
 from cona.analysis import figure_perplexity, figure_speedup, figure_timeline
 from cona.analysis.figures import PLOTS, write_figures
 from cona.analysis.load import load_runs
-from cona.analysis.panels import _binary, _decimal
+from cona.analysis.panels import _few, _many
 from cona.analysis.style import figure_style, gbs_color, line_style
 
 POLICIES = [plan.policy for plan in ALL]
@@ -43,7 +44,9 @@ def test_every_figure_is_png_pdf_and_caption(written):
 def test_captions_state_clock_source_n_centre_and_interval(written):
     for plot in PLOTS:
         text = written[f"{plot.name}.txt"].read_text()
-        for part in ("modelled", "calculon+head", "n = 2 seeds", "centre", "interval"):
+        for part in ("modelled", "calculon+head", "stdlib", "data hash `da7a`", "n = 2 seeds"):
+            assert part in text, part
+        for part in ("centre", "interval"):
             wanted = {"centre": ("centre", "median")}.get(part, (part,))
             assert any(w in text for w in wanted) or (part == "interval" and "band" in text), part
 
@@ -107,6 +110,60 @@ def test_the_best_in_hindsight_is_emphasised_and_axes_are_logarithmic(results):
     assert panel.get_xlim()[0] > panel.get_xlim()[1]  # harder targets to the right
 
 
+def test_speedups_are_drawn_from_interpolated_times_and_not_from_the_first_moments(tmp_path):
+    ends = {"cona": (10.0, 100.0), "fixed-best-gbs8": (20.0, 100.0), "fixed-best-gbs16": (9.0, 480)}
+    for policy, (seconds, ppl) in ends.items():
+        lines = [eval_line(0, 0.0, 500.0), eval_line(128, seconds, ppl)]
+        kind = "online" if policy == "cona" else "offline"
+        write_run(tmp_path, lines, policy=policy, kind=kind, time_budget_s=100.0)
+    panel = figure_speedup.draw(load_runs(tmp_path, "quick")).axes[0]
+    drawn = {line.get_label(): line for line in panel.lines}
+    over = drawn["over best fixed in hindsight"]
+    # cona meets 4 % of the budget, 4 s, at 500*exp(-0.4*1.6094) = 262.7: the next rung is 251
+    targets = [float(x) for x in over.get_xdata()]
+    assert targets == [251.0, 224.0, 200.0, 178.0, 158.0, 141.0, 126.0, 112.0, 100.0]
+    # both curves are straight in log perplexity, so the ratio is 20/10 at every target
+    assert list(over.get_ydata()) == pytest.approx([2.0] * 9)
+    assert [text.get_text() for text in panel.texts] == ["2.00"]
+    # fixed-best-gbs16 alone misses every target: its own colour, at 100 s / TTP(cona)
+    bounds = [line for line in panel.lines if line.get_marker() == "^" and len(line.get_xdata())]
+    assert {line.get_color() for line in bounds} == {gbs_color(16)}
+    at = {line.get_xdata()[0]: line.get_ydata()[0] for line in bounds}
+    assert at[100.0] == pytest.approx(10.0)
+
+
+def test_a_bound_over_several_baselines_is_grey(tmp_path):
+    for policy in ("cona", "fixed-best-gbs8", "fixed-best-gbs16"):
+        kind, ppl = ("online", 100.0) if policy == "cona" else ("offline", 490.0)
+        lines = [eval_line(0, 0.0, 500.0), eval_line(128, 10.0, ppl)]
+        write_run(tmp_path, lines, policy=policy, kind=kind, time_budget_s=100.0)
+    panel = figure_speedup.draw(load_runs(tmp_path, "quick")).axes[0]
+    bounds = [line for line in panel.lines if line.get_marker() == "^"]
+    assert len(bounds) > 5
+    assert {line.get_color() for line in bounds} == {"#555555"}
+    assert not panel.texts  # no headline target, so no number
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.75, 1.33, [0.8, 0.9, 1.0, 1.1, 1.2, 1.3]),
+        (0.7, 3.3, [0.7, 0.8, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0]),
+        (0.3, 20.0, [0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0]),
+    ],
+)
+def test_ratios_have_round_ticks_as_many_as_fit(low, high, ticks):
+    assert _many(low, high) == ticks
+
+
+@given(st.floats(0.1, 0.95), st.floats(1.05, 100.0))
+def test_dense_ticks_include_one_and_keep_apart(low, high):
+    ticks = _many(low, high)
+    assert 1.0 in ticks
+    gaps = [math.log(b / a) for a, b in pairwise(ticks)]
+    assert not gaps or min(gaps) >= 0.05 * math.log(high / low)
+
+
 def test_no_speedup_figure_without_a_baseline(tmp_path):
     write_tier(tmp_path, models=("m",), plans=(CONA,))
     assert figure_speedup.draw(load_runs(tmp_path, "quick")) is None
@@ -129,7 +186,7 @@ def test_larger_batches_are_darker():
 
 @given(st.floats(0.1, 1e4), st.floats(1.15, 1e4))
 def test_ticks_lie_in_the_range_and_are_not_crowded(low, factor):
-    for ticks in (_decimal(low, low * factor), _binary(low, low * factor)):
+    for ticks in (_few(low, low * factor), _many(low, low * factor)):
         assert ticks == sorted(set(ticks))
         assert all(low * (1 - 1e-9) <= t <= low * factor * (1 + 1e-9) for t in ticks)
         assert len(ticks) <= 20

@@ -17,6 +17,7 @@ def test_perplexity_is_kept_over_samples_and_over_the_clock(tmp_path):
     run, rows = load_one(tmp_path)
     found = {(p.name, p.step): p.value for p in points(run, rows)}
     assert (found["ppl", 0], found["ppl", 128]) == (500.0, 100.0)
+    assert OVER_CLOCK.endswith("_ms")
     assert found["ppl" + OVER_CLOCK, 12346] == 100.0
     assert found["final_ppl", 128] == 100.0
     assert found["ttp_train_s/100", 128] == 12.3456
@@ -59,5 +60,15 @@ def test_parameters_and_labels_are_text(tmp_path):
     run, _ = load_one(tmp_path)
     assert parameters(run)["seed"] == "4"
     assert parameters(run)["priced_as"] == "gpt3-1.3b"
+    chosen = {"corpus": "stdlib", "gbs_min": "8", "gbs_max": "64"}
+    assert chosen.items() <= parameters(run).items()
     wanted = {"clock": "modelled", "commit": "abc123", "config_hash": "c0f1", "data_hash": "da7a"}
     assert wanted.items() <= labels(run).items()
+
+
+def test_parameters_that_are_not_recorded_are_left_out(tmp_path):
+    path = write_run(tmp_path, [eval_line(0, 0.0, 500.0)])
+    (path / "run.json").unlink()
+    run, _ = load_one(tmp_path)
+    assert run.corpus is None
+    assert not {"corpus", "gbs_min", "gbs_max"} & set(parameters(run))

@@ -1,18 +1,20 @@
 """Time to perplexity: hand-computed, and the ladder's invariants."""
 
 import math
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from fake_runs import eval_line, write_run
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cona.analysis.load import load_runs
 from cona.analysis.ttp import (
     first_crossing,
-    hardest_static_target,
     headline_target,
+    interpolated_rows,
     label,
     rung,
     targets_between,
@@ -107,18 +109,53 @@ def test_all_runs_of_a_model_get_the_same_targets(tmp_path):
     assert len(ttp_rows(runs)) == 3 * len(targets)
 
 
-def test_headline_target_is_the_lowest_that_everyone_reached(tmp_path):
-    ends = {("cona", 0): 57.0, ("cona", 1): 90.0, ("fixed-best-gbs8", 0): 70.0}
-    rows = ttp_rows(write_policies(tmp_path, ends))
-    assert headline_target(rows) == 100.0
-    assert hardest_static_target(rows) == 70.8
+def headline_of(tmp_path, ends):
+    return headline_target(ttp_rows(write_policies(tmp_path, ends)))
 
 
-def test_no_headline_target_if_one_run_never_improved(tmp_path):
-    rows = ttp_rows(write_policies(tmp_path, {("cona", 0): 57.0, ("rampup", 0): 600.0}))
-    assert rows
-    assert headline_target(rows) is None
-    assert hardest_static_target(rows) is None
+def test_headline_is_the_lowest_that_the_best_fixed_reached_at_every_seed(tmp_path):
+    ends = {("fixed-best-gbs8", 0): 57.0, ("fixed-best-gbs16", 0): 90.0}
+    ends |= {("fixed-best-gbs8", 1): 120.0, ("fixed-best-gbs16", 1): 80.0}
+    # best fixed: 57 and 80, so 89.1 at both; the next rung, 79.4, only at the first
+    assert headline_of(tmp_path, ends) == 89.1
+
+
+def test_only_fixed_strategies_move_the_headline(tmp_path):
+    ends = {("fixed-best-gbs8", 0): 70.0, ("cona", 0): 57.0, ("cona", 1): 90.0}
+    assert headline_of(tmp_path, {**ends, ("rampup", 0): 300.0, ("fixed", 0): 57.0}) == 70.8
+
+
+def test_without_a_fixed_strategy_any_run_gives_the_headline(tmp_path):
+    ends = {("cona", 0): 57.0, ("rampup", 0): 300.0, ("cona", 1): 300.0, ("rampup", 1): 90.0}
+    assert headline_of(tmp_path, ends) == 100.0
+
+
+def test_no_headline_target_if_no_fixed_strategy_improved_at_a_seed(tmp_path):
+    ends = {("cona", 0): 57.0, ("fixed-best-gbs8", 0): 57.0, ("fixed-best-gbs8", 1): 600.0}
+    assert headline_of(tmp_path, ends) is None
+
+
+final = st.floats(30.0, 600.0)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(fixed=st.lists(final, min_size=2, max_size=3), ours=final, weak=final)
+def test_the_headline_is_always_reached_by_the_best_fixed(tmp_path, fixed, ours, weak):
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    ends = {(f"fixed-best-gbs{8 * 2**i}", 0): ppl for i, ppl in enumerate(fixed)}
+    rows = ttp_rows(write_policies(folder, {**ends, ("cona", 0): ours, ("rampup", 0): weak}))
+    reached = {r.target for r in rows if r.crossing and "fixed" in r.run.policy}
+    assert headline_target(rows) == min(reached, default=None)
+
+
+def test_interpolated_rows_move_the_ttp_and_keep_what_is_unreached(tmp_path):
+    rows = ttp_rows(write_policies(tmp_path, {("cona", 0): 100.0, ("rampup", 0): 200.0}))
+    moved = {(r.run.policy, r.target): r.train_s for r in interpolated_rows(rows)}
+    # from 500 to 100 in 10 s: log(500/100) = 1.609438, log(500/224) = 0.802962
+    assert moved["cona", 224.0] == pytest.approx(10 * 0.802962 / 1.609438, abs=1e-4)
+    assert moved["cona", 100.0] == 10.0
+    assert moved["rampup", 100.0] is None
+    assert all(r.train_s in (10.0, None) for r in rows)  # the table's rows are left alone
 
 
 def test_no_targets_without_any_perplexity(tmp_path):

@@ -56,7 +56,7 @@ def test_nothing_takes_no_time() -> None:
 
 
 def test_every_gpu_states_its_source() -> None:
-    assert set(GPUS) == {"a100-80g", "h100-80g"}
+    assert set(GPUS) == {"a100-40g", "a100-80g", "h100-80g", "h200", "b200"}
     assert all(g.source for g in GPUS.values())
     with pytest.raises(ConfigError, match="unknown GPU 'h100': did you mean 'h100-80g'"):
         gpu("h100")
@@ -100,3 +100,31 @@ def test_tp_stays_in_the_node_and_the_rest_crosses_nodes() -> None:
     alone = Network.of(ONE_NODE)
     assert alone.tp == alone.pp == alone.dp
     assert (alone.dp.link, alone.dp.size) == (INTRA, 8)
+
+
+def test_calculons_figures_stay_its_own_beside_the_data_sheet() -> None:
+    # Calculon rounds HBM to 2,048 and 3,072 GB/s and an H100 to 1,000 TFLOP/s.
+    a100, h100 = gpu("a100-80g"), gpu("h100-80g")
+    assert (a100.memory.peak_per_s, a100.sheet.hbm_gb_s) == (2048e9, 2039)
+    assert (h100.memory.peak_per_s, h100.sheet.hbm_gb_s) == (3072e9, 3350)
+    assert (h100.matrix.peak_per_s, h100.sheet.bf16_tflops) == (1000e12, 989.4)
+
+
+def test_a_gpu_that_calculon_does_not_know_has_the_peaks_of_its_data_sheet() -> None:
+    h200 = gpu("h200")
+    assert h200.memory.peak_per_s == 4800e9
+    assert h200.matrix.peak_per_s == 989.4e12
+    assert h200.memory.efficiencies == gpu("a100-80g").memory.efficiencies
+    assert "ASSUMED" in h200.source
+
+
+@pytest.mark.parametrize("name", sorted(GPUS))
+def test_data_sheets_are_plausible(name: str) -> None:
+    sheet = gpu(name).sheet
+    assert "NVIDIA" in sheet.source
+    assert sheet.fp8_tflops is None or sheet.fp8_tflops == pytest.approx(
+        2 * sheet.bf16_tflops, rel=1e-3
+    )
+    assert sheet.vector_tflops < sheet.bf16_tflops
+    assert sheet.nvlink_gb_s < sheet.hbm_gb_s
+    assert f"{sheet.memory_gb:g}" in sheet.source or name == "b200"

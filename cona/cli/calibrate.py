@@ -1,0 +1,58 @@
+"""`cona calibrate`: constants of the cost model for one GPU type, from measured rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cona.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cona.cost.constants import Calibration
+
+
+@click.command(short_help="Fit the cost model to measured iteration times.")
+@click.argument("data_csv", metavar="DATA.csv", nargs=-1, required=True, type=Path)
+@click.option("--gpu", "gpu_name", required=True, help="GPU type of the rows, e.g. a100-80g.")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True)
+@click.option("--source", default="", help="Where the rows come from; default: the files' names.")
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+def calibrate(
+    data_csv: tuple[Path, ...], gpu_name: str, folds: int, source: str, out: Path
+) -> None:
+    """Fit the constants of a GPU type to the rows of DATA.csv and write them as YAML.
+
+    Every DATA.csv is in one of the formats that `cona predict` reads. The errors that are printed,
+    and kept in the file, are those of rows whose shape was left out of the fit.
+
+    \b
+    Examples:
+      cona calibrate measured.csv --gpu a100-80g --out my-a100.yaml
+      cona predict rows.csv --calibration my-a100.yaml --out predictions.csv
+    """
+    if out.suffix not in (".yaml", ".yml"):
+        raise ConfigError(f"--out {out}: the suffix must be .yaml")
+    import pandas as pd
+
+    from cona.cost.calibration import fit
+    from cona.cost.gpu_names import gpu_key
+    from cona.cost.rows import read_rows
+
+    key = gpu_key(gpu_name)
+    rows = pd.concat([read_rows(path) for path in data_csv], ignore_index=True)
+    calibration = fit(rows, key, num_folds=folds, source=source)
+    calibration.save(out)
+    click.echo(report(calibration))
+    click.echo(out)
+
+
+def report(calibration: Calibration) -> str:
+    """Return the errors by group of rows, a line each: median and p90 on rows left out."""
+    width = max(len(residual.group) for residual in calibration.residuals)
+    return "\n".join(
+        f"{r.group:<{width}}  {r.num_rows:>4} rows  median {r.median:6.1%}  p90 {r.p90:6.1%}  "
+        f"(in the fit {r.fit_median:.1%})"
+        for r in calibration.residuals
+    )

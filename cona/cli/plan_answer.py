@@ -1,0 +1,154 @@
+"""How `cona plan` answers: what its options mean, the search, and what is printed or drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from cona import config
+from cona.cli import plan_text
+from cona.cost import TimeModel, time_model, time_models
+from cona.emit import TRAINERS, emit
+from cona.errors import ConfigError, nearest
+from cona.planning import Choices, Rung, candidates, default_preset, plan_rungs
+from cona.specs import ClusterSpec, LadderSpec, ModelSpec
+from cona.strategy import Recompute, Techniques
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of `cona plan`."""
+
+    model: str
+    cluster: str
+    gbs: int | None
+    gbs_max: int
+    ladder: bool
+    seq: int | None
+    mbs_max: int
+    zero: tuple[int, ...]
+    recompute: tuple[Recompute, ...]
+    sequence_parallel: bool
+    virtual_stages: tuple[int, ...]
+    context_parallel: tuple[int, ...]
+    preset: str | None
+    top: int
+    as_json: bool
+    trainer: str | None
+    figure: Path | None
+
+    @property
+    def choices(self) -> Choices:
+        """The techniques that may be used."""
+        return Choices(
+            zero_stages=self.zero,
+            recompute=self.recompute,
+            virtual_stages=self.virtual_stages,
+            context_parallel=self.context_parallel,
+            sequence_parallel=self.sequence_parallel,
+        )
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The global batch sizes to search, ascending. Raises ConfigError: none is given."""
+        if self.ladder:
+            return ladder_rungs(self.gbs or LadderSpec().gbs_min, self.gbs_max)
+        if self.gbs is None:
+            raise ConfigError("--gbs is missing: give a global batch size like 64, or --ladder")
+        return (self.gbs, 2 * self.gbs)  # the second says when a larger batch wins
+
+
+def answer(request: Request) -> None:
+    """Search, and print what was asked for. Raises ConfigError."""
+    if request.trainer and request.trainer not in TRAINERS:
+        raise ConfigError(f"--emit '{request.trainer}': {nearest(request.trainer, TRAINERS)}")
+    model = load_model(request.model, request.seq)
+    cluster = config.load(ClusterSpec, request.cluster)
+    preset = request.preset or default_preset()
+    refuse_techniques(preset, request.choices)
+    strategies = {
+        gbs: candidates(
+            model, cluster.num_gpus, gbs, mbs_max=request.mbs_max, choices=request.choices
+        )
+        for gbs in request.rungs
+    }
+    prices = time_model(preset, model, cluster)
+    rungs = plan_rungs(strategies, prices, top=1 if request.ladder else request.top)
+    about = plan_text.About(
+        model=model, cluster=cluster, preset=preset, is_calibrated=calibrated(prices)
+    )
+    show(request, about, rungs if request.ladder else feasible(rungs[:1]))
+
+
+def show(request: Request, about: plan_text.About, rungs: tuple[Rung, ...]) -> None:
+    """Print, and draw, what was asked for."""
+    if request.figure:
+        draw(rungs, about.title, request.figure)
+    if request.trainer:
+        emit_best(rungs, request.trainer, about.model)
+    elif request.as_json:
+        click.echo(plan_text.as_json(about, rungs))
+    else:
+        text = plan_text.ladder(about, rungs) if request.ladder else plan_text.top(about, rungs[0])
+        click.echo(text)
+
+
+def calibrated(prices: TimeModel) -> bool | None:
+    """Return whether a model's constants were fitted to its GPU type; None: it has none."""
+    calibration = getattr(prices, "calibration", None)
+    return None if calibration is None else bool(calibration.calibrated)
+
+
+def refuse_techniques(preset: str, choices: Choices) -> None:
+    """Raise ConfigError if a preset would give a technique no price of its own."""
+    if preset.startswith("calculon") and choices.techniques != (Techniques(),):
+        raise ConfigError(
+            f"preset '{preset}' prices full recomputation and ZeRO-1 whatever is asked for: "
+            f"leave the techniques out, or use another of {', '.join(time_models())}"
+        )
+
+
+def ladder_rungs(gbs_min: int, gbs_max: int) -> tuple[int, ...]:
+    """Return the doubling batch sizes of a ladder; raises ConfigError if they do not double."""
+    ladder = config.validate(LadderSpec, {"gbs_min": gbs_min, "gbs_max": gbs_max}, where="--ladder")
+    return ladder.rungs
+
+
+def load_model(name: str, seq_length: int | None) -> ModelSpec:
+    """Return a model by name, YAML file or config.json; raises ConfigError."""
+    if name.endswith(".json"):
+        from cona import hf
+
+        return hf.load(Path(name), seq_length)
+    model = config.load(ModelSpec, name)
+    if seq_length is None:
+        return model
+    return config.override(model, {"seq_length": seq_length}, where="--seq")
+
+
+def feasible(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
+    """Return the rungs; raises ConfigError for one on which nothing can run."""
+    for rung in rungs:
+        if rung.why_none:
+            raise ConfigError(f"gbs {rung.gbs}: {rung.why_none}")
+    return rungs
+
+
+def emit_best(rungs: tuple[Rung, ...], trainer: str, model: ModelSpec) -> None:
+    """Print the fastest strategy for a trainer; notes go to stderr, so that stdout is the file."""
+    best = next(rung for rung in rungs if rung.ranked).ranked[0].strategy
+    emitted = emit(trainer, best, model)
+    click.echo(emitted.text, nl=False)
+    for note in (str(best), *emitted.notes):
+        click.echo(f"# {note}", err=True)
+
+
+def draw(rungs: tuple[Rung, ...], title: str, path: Path) -> None:
+    """Draw the breakdown of all strategies that are shown."""
+    from cona.analysis.figure_breakdown import write_breakdown
+
+    ranked = [one for rung in rungs for one in rung.ranked]
+    for written in write_breakdown(ranked, title, path):
+        click.echo(written, err=True)

@@ -1,0 +1,147 @@
+"""A Hugging Face ``config.json`` as a model of ours: the GPT-2, BERT and Llama families."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cona import config
+from cona.errors import ConfigError
+from cona.specs import ModelSpec
+
+_TRAINING = {"base_lr": 3e-4, "min_lr": 3e-5, "decay_tokens": 1_000_000_000}
+"""ASSUMED: a config.json says nothing about training, and planning does not ask."""
+
+
+def load(path: Path, seq_length: int | None = None) -> ModelSpec:
+    """Read a Hugging Face ``config.json``.
+
+    Args:
+        path: the file.
+        seq_length: tokens per sample; None: the longest sequence that the model was made for.
+
+    Returns:
+        The model, named after the folder of the file.
+
+    Raises:
+        ConfigError: the file cannot be read, is of another family, lacks a key, or describes a
+            model that the cost model does not (experts, heads wider than hidden_size/num_heads).
+    """
+    content = _read(path)
+    model_type = content.get("model_type")
+    if model_type not in _FAMILIES:
+        raise ConfigError(
+            f"{path}: model_type {model_type!r} is not supported; "
+            f"the families are {', '.join(_FAMILIES)}"
+        )
+    keys = _Keys(content, path)
+    facts = _FAMILIES[model_type](keys)
+    if seq_length is not None:
+        facts["seq_length"] = seq_length
+    facts |= {
+        "name": path.resolve().parent.name or model_type,
+        "description": f"{model_type} model of {path.name}",
+        "source": str(path),
+        "training": _TRAINING,
+    }
+    return config.validate(ModelSpec, facts, where=str(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected a JSON object, the config.json of a model")
+    return content
+
+
+class _Keys:
+    """A config.json whose missing keys are errors that name the file."""
+
+    def __init__(self, content: dict[str, Any], path: Path) -> None:
+        self._content = content
+        self._path = path
+
+    def __getitem__(self, key: str) -> Any:
+        if self._content.get(key) is None:
+            raise ConfigError(f"{self._path}: key '{key}' is missing")
+        return self._content[key]
+
+    def get(self, key: str, default: Any) -> Any:
+        """Return a key's value; the default where it is missing or null."""
+        value = self._content.get(key)
+        return default if value is None else value
+
+    def must_be(self, key: str, wanted: Any) -> None:
+        """Refuse a file in which a key says something that the cost model cannot price."""
+        value = self.get(key, wanted)
+        if value != wanted:
+            raise ConfigError(f"{self._path}: {key} = {value!r}: only {wanted!r} is supported")
+
+
+def _gpt2(keys: _Keys) -> dict[str, Any]:
+    keys.must_be("add_cross_attention", False)
+    return {
+        "family": "gpt",
+        "num_layers": keys["n_layer"],
+        "hidden_size": keys["n_embd"],
+        "num_heads": keys["n_head"],
+        "num_kv_heads": keys["n_head"],
+        "ffn_size": keys.get("n_inner", 4 * keys["n_embd"]),
+        "vocab_size": keys["vocab_size"],
+        "seq_length": keys.get("n_positions", keys.get("n_ctx", None)),
+        "tied_embeddings": keys.get("tie_word_embeddings", True),
+        "norm_eps": keys.get("layer_norm_epsilon", 1e-5),
+        "dropout": keys.get("resid_pdrop", 0.1),
+    }
+
+
+def _shape(keys: _Keys) -> dict[str, Any]:
+    """Return what BERT and Llama write under the same keys."""
+    return {
+        "num_layers": keys["num_hidden_layers"],
+        "hidden_size": keys["hidden_size"],
+        "num_heads": keys["num_attention_heads"],
+        "ffn_size": keys["intermediate_size"],
+        "vocab_size": keys["vocab_size"],
+        "seq_length": keys["max_position_embeddings"],
+    }
+
+
+def _bert(keys: _Keys) -> dict[str, Any]:
+    keys.must_be("is_decoder", False)
+    return _shape(keys) | {
+        "family": "bert",
+        "num_kv_heads": keys["num_attention_heads"],
+        "tied_embeddings": keys.get("tie_word_embeddings", True),
+        "norm_eps": keys.get("layer_norm_eps", 1e-12),
+        "dropout": keys.get("hidden_dropout_prob", 0.1),
+    }
+
+
+def _llama(keys: _Keys) -> dict[str, Any]:
+    heads = keys["num_attention_heads"]
+    if isinstance(heads, int) and isinstance(keys["hidden_size"], int) and heads > 0:
+        keys.must_be("head_dim", keys["hidden_size"] // heads)
+    keys.must_be("hidden_act", "silu")
+    rope = keys.get("rope_parameters", {})  # where newer files keep the base
+    return _shape(keys) | {
+        "family": "llama",
+        "num_kv_heads": keys.get("num_key_value_heads", heads),
+        "tied_embeddings": keys.get("tie_word_embeddings", False),
+        "norm_eps": keys.get("rms_norm_eps", 1e-6),
+        "rope_theta": keys.get("rope_theta", rope.get("rope_theta", 10000.0)),
+    }
+
+
+_FAMILIES: dict[str, Callable[[_Keys], dict[str, Any]]] = {
+    "gpt2": _gpt2,
+    "bert": _bert,
+    "llama": _llama,
+}
