@@ -37,6 +37,8 @@ class CONA:
     """d. Consider smaller batches and other layouts too."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
+    belief: str | None = None
+    """Time model that it plans with; None: the tier's."""
     _rule: ImprovedRule = field(init=False, repr=False)
 
     def start(self, problem: Problem) -> Strategy:
@@ -72,6 +74,8 @@ class CONAPaper:
     """Seed of the first points of bo."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
+    belief: str | None = "calculon"
+    """Time model that it plans with, the paper's; None: the tier's."""
     _rule: PaperRule = field(init=False, repr=False)
 
     @property

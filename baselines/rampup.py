@@ -30,6 +30,8 @@ class Rampup:
     """Length of the ramp as a fraction of the learning-rate decay: 12 of 300 billion tokens."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
+    belief: str | None = None
+    """Time model that it plans with; None: the tier's."""
     _problem: Problem = field(init=False, repr=False)
     _ramp_samples: float = field(init=False, repr=False)
 

@@ -7,7 +7,7 @@ import json
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -54,7 +54,9 @@ def load(kind: type[SpecT], name: str) -> SpecT:
         return load_file(kind, Path(name))
     if kind is ClusterSpec and "@" in name:
         base, _, nodes = name.rpartition("@")
-        return override(load(kind, base), {"name": name, "num_nodes": nodes}, where=name)
+        spec = load(ClusterSpec, base)
+        changes = {"name": f"{spec.name}@{nodes}", "num_nodes": nodes}
+        return cast(SpecT, override(spec, changes, where=name))
     path = config_root() / KINDS[kind] / f"{name}.yaml"
     if name not in names(kind):
         raise ConfigError(f"unknown {KINDS[kind][:-1]} '{name}': {nearest(name, names(kind))}")

@@ -103,6 +103,9 @@ class Policy(Protocol):
     lr_rule: LrRule | None
     """A learning-rate rule of its own; None or left out: the tier's."""
 
+    belief: str | None
+    """Name of a time model of its own; None or left out: the tier's."""
+
     def start(self, problem: Problem) -> Strategy:
         """Return the first strategy."""
 
@@ -121,7 +124,7 @@ class Prober(Protocol):
 
 
 @runtime_checkable
-class SearchingPolicy(Policy, Protocol):
+class SearchingPolicy(Protocol):
     """A policy that accounts for the time of its search; the clocks leave it out."""
 
     @property
@@ -130,7 +133,7 @@ class SearchingPolicy(Policy, Protocol):
 
 
 @runtime_checkable
-class ProbingPolicy(Policy, Protocol):
+class ProbingPolicy(Protocol):
     """A policy that may look ahead."""
 
     def attach(self, probe: Prober) -> None:
@@ -138,7 +141,7 @@ class ProbingPolicy(Policy, Protocol):
 
 
 @runtime_checkable
-class InformedPolicy(Policy, Protocol):
+class InformedPolicy(Protocol):
     """A policy that plans with the reference clock itself: only bounds do."""
 
     def know(self, reference: TimeModel) -> None:

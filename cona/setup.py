@@ -71,10 +71,14 @@ class Setup:
         rule = getattr(self.policy, "lr_rule", None)  # optional for outside policies
         self.lr = LearningRate(tier.learning_rate, self.model, rule)
         self.space = StrategySpace(
-            model=self.priced_model, num_gpus=self.cluster.num_gpus, ladder=tier.ladder
+            model=self.priced_model,
+            num_gpus=self.cluster.num_gpus,
+            ladder=tier.ladder,
+            techniques=tier.techniques,
         )
         self.time_source = time_model(tier.clock.time_source, self.priced_model, self.cluster)
-        self.belief = time_model(tier.belief, self.priced_model, self.cluster)
+        belief = getattr(self.policy, "belief", None) or tier.belief
+        self.belief = time_model(belief, self.priced_model, self.cluster)
         self.switch_cost = SwitchCost(self.priced_model, self.cluster)
         smallest = self.space.at(tier.ladder.gbs_min)
         self.time_budget_s = tier.budget.iterations * best(smallest, self.time_source)[1]
@@ -113,7 +117,7 @@ class Setup:
 
     def _tables(self) -> dict[str, str]:
         """Checksums of the tables that give times: their content counts, not their names."""
-        names = (self.tier.clock.time_source, self.tier.belief)
+        names = (self.time_source.name, self.belief.name)
         paths = {name: path for name in names if (path := table_path(name))}
         return {name: sha256(path) for name, path in paths.items()}
 

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from cona.strategy import Techniques
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.@-]*$")]
 """A name that is also a folder's."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -228,7 +230,7 @@ class ClockSpec(Spec):
 
     kind: Literal["modelled"] = "modelled"
     """modelled: T(s) of the accounted strategy on the target cluster, never CPU time."""
-    time_source: str = "calculon+head"
+    time_source: str = "improved"
     """The reference time source: a cost model's name, or `table:<path>` (measured iterations)."""
     switch_cost: SwitchCostPreset = "live"
     """Switch-cost model that the run is charged; results report all three."""
@@ -318,8 +320,10 @@ class TierSpec(Spec):
     cluster: str = "a100x4-2node"
     """Name of the target cluster under config/clusters/."""
     clock: ClockSpec = ClockSpec()
-    belief: str = "calculon+head"
-    """The policies' own time model; a different thing from clock.time_source."""
+    techniques: Techniques = Techniques(zero_stage=1, recompute="full")
+    """What every strategy uses beside its degrees; the default is the paper's."""
+    belief: str = "improved"
+    """The policies' own time model, unless they bring one; not the same as clock.time_source."""
     ladder: LadderSpec = LadderSpec()
     budget: BudgetSpec = BudgetSpec()
     evaluation: EvaluationSpec

@@ -19,7 +19,7 @@ class Gap:
     """ppl/ppl_oracle - 1 over a stretch of the train clock."""
 
     start_s: float
-    """The later of both first evaluations after 0 samples: both warm-ups are over by then."""
+    """The later of both first evaluations after the learning rate's warm-up."""
     end_s: float
     """The earlier of both last evaluations."""
     largest: float
@@ -38,17 +38,18 @@ class OracleGap:
     """None: the curves do not overlap."""
 
 
-def gap_between(curve: Curve, oracle: Curve) -> Gap | None:
+def gap_between(curve: Curve, oracle: Curve, warmup_samples: float = 0.0) -> Gap | None:
     """Return the gap of a curve to the oracle's, exact for log perplexity linear in train_s.
 
     Args:
         curve: evaluations of a run.
         oracle: evaluations of the oracle.
+        warmup_samples: samples of the warm-up, which is left out; so is the start at 0 samples.
 
     Returns:
         The gap; None if no stretch of time is common to both.
     """
-    starts = [c.train_s[c.samples > 0] for c in (curve, oracle)]
+    starts = [c.train_s[c.samples >= max(warmup_samples, 1)] for c in (curve, oracle)]
     if not all(s.size for s in starts):
         return None
     start = max(float(s[0]) for s in starts)
@@ -80,7 +81,11 @@ def oracle_gaps(runs: Sequence[Run]) -> list[OracleGap]:
     """Return the gap of every run to every oracle (kind `bound`) of its model and seed."""
     oracles = [r for r in runs if r.kind == "bound"]
     return [
-        OracleGap(run=run, oracle=oracle, gap=gap_between(run.curve, oracle.curve))
+        OracleGap(
+            run=run,
+            oracle=oracle,
+            gap=gap_between(run.curve, oracle.curve, float(run.result["warmup_samples"])),
+        )
         for run in runs
         for oracle in oracles
         if (run.model, run.seed) == (oracle.model, oracle.seed) and run is not oracle

@@ -35,6 +35,8 @@ class Curve:
     """Consumed samples."""
     train_s: NDArray[np.float64]
     """Train clock in seconds, under the run's own switch-cost preset."""
+    wall_s: NDArray[np.float64]
+    """Train clock plus modelled evaluation time, seconds."""
     compute_s: NDArray[np.float64]
     """Train clock in seconds without any switch cost."""
     switch_s: dict[str, NDArray[np.float64]]
@@ -127,6 +129,7 @@ class Run:
         return Curve(
             samples=np.array([e["samples"] for e in rows], dtype=np.int64),
             train_s=_floats(e["train_s"] for e in rows),
+            wall_s=_floats(e["wall_s"] for e in rows),
             compute_s=_floats(e["compute_s"] for e in rows),
             switch_s={p: _floats(e["switch_s"][p] for e in rows) for p in PRESETS},
             ppl=_floats(e["ppl"] for e in rows),
@@ -183,7 +186,7 @@ def _refuse_mixture(runs: Sequence[Run]) -> None:
     for group in by_model(runs).values():
         first = group[0]
         for run in group[1:]:
-            for key in ("clock", "time_budget_s", "data_hash"):
+            for key in ("clock", "time_budget_s", "data_hash", "comparison_key"):
                 if run.result[key] != first.result[key]:
                     raise RunError(
                         f"{run.name} has {key} {run.result[key]} but {first.name} has "

@@ -48,7 +48,7 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
     gaps = oracle_gaps(runs)
     own = (
         "Gap = ppl/ppl_oracle - 1 at equal train clock, log perplexity linear between evaluations, "
-        "from the later first evaluation after 0 samples to the earlier last one.",
+        "from the later first evaluation after the warm-up to the earlier last one.",
         "The greedy oracle is not a bound: it looks one interval ahead, so a gap can be negative.",
         "Cells: median over seeds; no interval.",
     )

@@ -22,9 +22,11 @@ from cona.analysis.ttp import (
 COLUMNS = (
     *("model", "policy", "kind", "seed", "metric", "target", "headline", "reached"),
     *("ttp_train_s", "ttp_interpolated_s", *(f"ttp_recharged_{p}_s" for p in PRESETS)),
+    "ttp_wall_s",
     *("time_budget_s", "clock", "time_source", "switch_cost", "belief", "n"),
 )
-"""`ttp_recharged_<preset>_s`: the same decisions with switches charged by that preset."""
+"""`ttp_recharged_<preset>_s`: the same decisions with switches charged by that preset; `ttp_wall_s`:
+with modelled evaluation time."""
 NUM_SHOWN = 6
 """Hardest targets that the Markdown tables show beside the headline target."""
 
@@ -55,6 +57,7 @@ def _record(row: Ttp) -> dict[str, Any]:
         "ttp_train_s": at and at.train_s,
         "ttp_interpolated_s": at and at.interpolated_s,
         **{f"ttp_recharged_{p}_s": at and at.recharged_s[p] for p in PRESETS},
+        "ttp_wall_s": at and at.wall_s,
         "time_budget_s": run.budget_s,
         "clock": run.clock["kind"],
         "time_source": run.clock["time_source"],

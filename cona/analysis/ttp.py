@@ -24,6 +24,8 @@ class Crossing:
     """Train clock at the first evaluation at or below the target: the TTP."""
     interpolated_s: float
     """Where log perplexity, linear in time since the evaluation before, met the target."""
+    wall_s: float
+    """Train clock plus evaluation time at that evaluation."""
     recharged_s: dict[str, float]
     """The TTP of the same decisions with switches charged by each preset."""
 
@@ -86,6 +88,7 @@ def first_crossing(curve: Curve, target: float) -> Crossing | None:
     return Crossing(
         train_s=float(curve.train_s[at]),
         interpolated_s=_interpolate(curve, target, at),
+        wall_s=float(curve.wall_s[at]),
         recharged_s={p: float(curve.recharged_s(p)[at]) for p in PRESETS},
     )
 

@@ -35,7 +35,7 @@ __all__ = [
 
 _MODELS: dict[str, tuple[Callable[[ModelSpec, ClusterSpec], TimeModel], str]] = {
     "calculon": (Calculon, "Calculon's equations (Isaev et al. 2023), as the paper plans with"),
-    "calculon+head": (CalculonWithHead, "Calculon's equations plus the LM head (provisional)"),
+    "calculon+head": (CalculonWithHead, "Calculon's equations plus the LM head, which they lack"),
     "improved": (Improved, "layers, topology, launches and memory, calibrated on measured rows"),
 }
 

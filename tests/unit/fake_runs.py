@@ -16,6 +16,7 @@ from typing import Any
 Record = dict[str, Any]
 GRID = 128
 RESTART_S = 38.0
+EVAL_S = 0.25
 LIVE_S = 1.5
 
 
@@ -135,6 +136,8 @@ def write_run(
         ],
         "trajectories": ["0123456789abcdef"],
         "data_hash": "da7a",
+        "comparison_key": "c0",
+        "warmup_samples": 0.0,
         "config_hash": "c0f1",
         "run_key": hashlib.sha256(f"{tier}/{model}/{policy}/{seed}".encode()).hexdigest()[:16],
         "metrics_sha256": hashlib.sha256(content).hexdigest(),
@@ -162,6 +165,7 @@ def eval_line(
         "samples": samples,
         "train_s": train_s,
         "compute_s": train_s - switch_s,
+        "wall_s": train_s + EVAL_S,
         "switch_s": {"live": switch_s, "restart": switch_s / LIVE_S * RESTART_S, "zero": 0.0},
         "nats": None if ppl is None else math.log(ppl) * tokens,
         "num_tokens": tokens,

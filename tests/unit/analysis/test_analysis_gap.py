@@ -15,7 +15,9 @@ from cona.analysis.load import Curve, load_runs
 def curve(rows):
     """Return a curve from (samples, train_s, ppl)."""
     samples, train_s, ppl = (np.array(c) for c in zip(*rows, strict=True))
-    return Curve(samples=samples, train_s=train_s, compute_s=train_s, switch_s={}, ppl=ppl)
+    return Curve(
+        samples=samples, train_s=train_s, wall_s=train_s, compute_s=train_s, switch_s={}, ppl=ppl
+    )
 
 
 FLAT = curve([(0, 0.0, 100.0), (8, 10.0, 100.0), (16, 20.0, 100.0)])
@@ -87,3 +89,13 @@ def test_runs_meet_the_oracle_of_their_own_model_and_seed(tmp_path):
     found = oracle_gaps(load_runs(tmp_path, "quick"))
     assert [(g.run.policy, g.run.seed) for g in found] == [("cona", 0), ("cona", 1)]
     assert [g.gap.largest for g in found] == [pytest.approx(0.2), pytest.approx(0.0)]
+
+
+def test_the_warm_up_is_left_out():
+    # Wildly above the oracle until sample 8, exactly on it from 16 on.
+    oracle = curve([(0, 0.0, 100.0), (8, 10.0, 100.0), (16, 20.0, 100.0), (24, 30.0, 100.0)])
+    other = curve([(0, 0.0, 9e3), (8, 10.0, 900.0), (16, 20.0, 100.0), (24, 30.0, 100.0)])
+    assert gap_between(other, oracle).largest == pytest.approx(8.0)
+    without = gap_between(other, oracle, warmup_samples=9.0)
+    assert (without.start_s, without.end_s) == (20.0, 30.0)
+    assert without.largest == pytest.approx(0.0)

@@ -60,7 +60,7 @@ def test_not_reached_is_an_empty_cell_and_never_a_number(tables):
     assert {r["reached"] for r in rows} == {"yes", "no"}
     for row in rows:
         times = [row[k] for k in row if k.startswith("ttp_")]
-        assert len(times) == 5
+        assert len(times) == 6
         assert all(times) if row["reached"] == "yes" else not any(times)
     assert "not reached" in tables["ttp.md"]
     for text in tables.values():
