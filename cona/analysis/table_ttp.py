@@ -25,8 +25,8 @@ COLUMNS = (
     "ttp_wall_s",
     *("time_budget_s", "clock", "time_source", "switch_cost", "belief", "n"),
 )
-"""`ttp_recharged_<preset>_s`: the same decisions with switches charged by that preset; `ttp_wall_s`:
-with modelled evaluation time."""
+"""`ttp_recharged_<preset>_s`: the same decisions with switches charged by that preset;
+`ttp_wall_s`: with modelled evaluation time."""
 NUM_SHOWN = 6
 """Hardest targets that the Markdown tables show beside the headline target."""
 
