@@ -1,7 +1,7 @@
 """Import of finished runs into MLflow: a single writer, idempotent, in batches.
 
-Source: platform.md, MLflow. The run directories are the truth; the database is a view of them that
-can be deleted and imported again. MLflow is loaded only when there is something to import.
+The run directories are the truth (docs/results-format.md); the database is a view of them that can
+be deleted and imported again. MLflow is loaded only when there is something to import.
 """
 
 from __future__ import annotations

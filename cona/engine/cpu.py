@@ -53,7 +53,7 @@ def make_deterministic() -> None:
     One thread, because sums over threads depend on the split. MKL reads its mode at its first
     call, so this must run before any matrix product.
 
-    Source: platform.md, Costs to plan for.
+    Source: Intel's oneMKL developer guide, Conditional Numerical Reproducibility.
     """
     os.environ.setdefault("MKL_CBWR", _mkl_mode())
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -59,6 +59,15 @@ def test_a_wrong_setting_is_one_sentence(
     assert "Job stats" not in failed.stdout
 
 
+def test_a_tier_of_ones_own_is_a_file(workflow: Workflow) -> None:
+    tier = yaml.safe_load((ROOT / "config" / "tiers" / "smoke.yaml").read_text())
+    mine = {**tier, "name": "mine", "policies": ["rampup"], "cluster": "dgx-a100"}
+    (workflow.folder / "mine.yaml").write_text(yaml.safe_dump(mine))
+    done = workflow("--dry-run", "--cores", "1", tier="mine.yaml")
+    assert done.returncode == 0, done.stdout
+    assert jobs(done.stdout)["train_policies"] == 1
+
+
 def test_profile_does_not_train_again_for_code_or_choose_an_executor() -> None:
     """The workflow profile overrides `--profile slurm`, so it must leave these to others."""
     profile = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())

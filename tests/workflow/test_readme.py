@@ -7,10 +7,18 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from snakemake_runs import ROOT
+
+import baselines
+from cona import config, registry
+from cona.gns import NO_ESTIMATE
+from cona.policy import Observation
+from cona.setup import RunRequest, Setup
+from cona.specs import TierSpec
 
 README = (ROOT / "README.md").read_text()
 COMMANDS = [
@@ -20,6 +28,15 @@ COMMANDS = [
 ]
 TRAINING = [c for c in COMMANDS if c.startswith(("cona", "snakemake"))]
 MAKE = [c for c in COMMANDS if c.startswith("make")] + re.findall(r"`(make [a-z-]+)`", README)
+
+
+EXAMPLES = {"baselines/doubler.py"}
+"""Files that the README asks the reader to write."""
+NAMED_FILES = [
+    path
+    for path in re.findall(r"`((?:cona|config|baselines|docs|tests)/[\w./-]+\.\w+)`", README)
+    if path not in EXAMPLES
+]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +70,38 @@ def test_command(folder: Path, command: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_example_policy_is_found_and_doubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "doubler.py").write_text(textwrap.dedent(code))
+    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(tmp_path)])
+    registry.policies.cache_clear()
+    tier = config.load(TierSpec, "smoke")
+    request = RunRequest(
+        tier=tier, model="gpt3-1.3b-proxy", policy="doubler-every100", seed=0, results=tmp_path
+    )
+    try:
+        setup = Setup(request)
+    finally:
+        registry.policies.cache_clear()
+    first = setup.policy.start(setup.problem())
+    seen = Observation(
+        iteration=25,
+        samples=200,
+        train_s=5.0,
+        strategy=first,
+        iteration_s=0.2,
+        terms=None,
+        gns=NO_ESTIMATE,
+        last_switch_s=None,
+    )
+    decision = setup.policy.decide(seen)
+    assert first.gbs == 8
+    assert decision.strategy is not None
+    assert decision.strategy.gbs == 32
+
+
 @pytest.mark.parametrize("command", sorted(set(MAKE)))
 def test_make_target_exists(command: str) -> None:
     done = subprocess.run(
@@ -61,7 +110,7 @@ def test_make_target_exists(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", re.findall(r"`((?:config|baselines|docs)/[\w./-]+\.\w+)`", README))
+@pytest.mark.parametrize("path", NAMED_FILES)
 def test_named_file_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 
