@@ -8,19 +8,15 @@ Source: method.md 7, architecture.md.
 from __future__ import annotations
 
 import math
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain, count, pairwise
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from cona.clock import ModelledClock
-from cona.errors import ConaError, RunError
+from cona.errors import RunError
+from cona.interrupt import Interrupted, stop_signals
 from cona.policy import (
     Decision,
     InformedPolicy,
@@ -30,7 +26,8 @@ from cona.policy import (
 )
 from cona.progress import RunProgress
 from cona.provenance import run_facts
-from cona.runlog import JsonLines, read_json, sha256, write_json
+from cona.run_folder import finished, set_aside_other_configuration
+from cona.runlog import JsonLines, sha256, write_json
 from cona.segments import Step
 from cona.setup import RunRequest, Setup
 from cona.strategy import Strategy
@@ -41,20 +38,7 @@ RESULT_SCHEMA = 1
 ROUNDING = 1e-9
 """A sum of many T may exceed the same multiple of T by this much, relatively."""
 
-__all__ = ["Interrupted", "RunRequest", "finished", "run"]
-
-
-class Interrupted(ConaError):  # noqa: N818 - a state, not a fault
-    """A signal ended the run after its state was saved; the same command continues it.
-
-    Args:
-        signal_number: the signal that ended it.
-    """
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__("stopped by a signal; the state is saved, run the same command again")
-        self.signal_number = signal_number
-        self.exit_code = 128 + signal_number
+__all__ = ["Interrupted", "RunRequest", "run"]
 
 
 def run(request: RunRequest, *, progress: bool = False) -> Path:
@@ -82,47 +66,8 @@ def _run_locked(request: RunRequest, *, progress: bool) -> Path:
     result_path = request.folder / "result.json"
     if finished(result_path, setup.run_key):
         return result_path
-    _set_aside_other_configuration(request.folder, setup.run_key)
+    set_aside_other_configuration(request.folder, setup.run_key)
     return Run(setup, progress=progress).execute()
-
-
-def finished(result_path: Path, run_key: str) -> bool:
-    """Return whether a result exists for this very configuration and its metrics are intact."""
-    try:
-        result = read_json(result_path)
-    except RunError:  # missing, or damaged by other hands: repeating the run writes it again
-        return False
-    metrics = result_path.with_name("metrics.jsonl")
-    return (
-        result.get("run_key") == run_key
-        and metrics.exists()
-        and result.get("metrics_sha256") == sha256(metrics)
-    )
-
-
-def _set_aside_other_configuration(folder: Path, run_key: str) -> None:
-    """Keep the files of a run that another configuration made under another name."""
-    if not (folder / "metrics.jsonl").exists():
-        return
-    try:
-        key = str(read_json(folder / "run.json").get("run_key"))
-    except RunError:  # missing or damaged: nobody knows what made the rest
-        key = "unknown"
-    if key == run_key:
-        return
-    target = _free(folder / "superseded" / key)
-    target.mkdir(parents=True)
-    # metrics.jsonl last: should this be cut short, it is what makes the next start come here again.
-    for name in ("result.json", "events.jsonl", "run.json", "metrics.jsonl"):
-        path = folder / name
-        if path.exists():
-            path.replace(target / name)
-
-
-def _free(path: Path) -> Path:
-    """Return the path, or with the first number behind it that is not taken."""
-    names = (path.with_name(f"{path.name}-{i}") for i in count(2))
-    return next(p for p in chain([path], names) if not p.exists())
 
 
 class Run:
@@ -153,7 +98,7 @@ class Run:
         """Run until the budget is used up, and write the result."""
         write_json(self.folder / "run.json", run_facts(self.setup))
         self.log = JsonLines(self.folder / "metrics.jsonl")
-        with _stop_signals() as stop, self.progress:
+        with stop_signals() as stop, self.progress:
             self.trajectory.on_step(stop.check)
             try:
                 self._begin()
@@ -387,34 +332,3 @@ class Run:
             "run_key": setup.run_key,
             "metrics_sha256": sha256(self.folder / "metrics.jsonl"),
         }
-
-
-@dataclass
-class _Stop:
-    number: int | None = None
-
-    def check(self) -> None:
-        """Raise Interrupted if a signal has arrived."""
-        if self.number is not None:
-            raise Interrupted(self.number)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Turn SIGTERM and SIGINT into a request to stop after the current iteration.
-
-    A second signal ends the process at once, which loses nothing but the last snapshot.
-    """
-    stop = _Stop()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        stop.number = number
-        signal.signal(number, signal.SIG_DFL)
-
-    wanted = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, note) for number in wanted}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -85,7 +85,7 @@ def run(
 
 def plan(request: RunRequest) -> str:
     """Return in words what a run would do."""
-    from cona.runner import finished
+    from cona.run_folder import finished
     from cona.setup import Setup
 
     path = request.folder / "result.json"

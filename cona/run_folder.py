@@ -1,0 +1,48 @@
+"""Is a run directory finished, and by which configuration?"""
+
+from __future__ import annotations
+
+from itertools import chain, count
+from pathlib import Path
+
+from cona.errors import RunError
+from cona.runlog import read_json, sha256
+
+
+def finished(result_path: Path, run_key: str) -> bool:
+    """Return whether a result exists for this very configuration and its metrics are intact."""
+    try:
+        result = read_json(result_path)
+    except RunError:  # missing, or damaged by other hands: repeating the run writes it again
+        return False
+    metrics = result_path.with_name("metrics.jsonl")
+    return (
+        result.get("run_key") == run_key
+        and metrics.exists()
+        and result.get("metrics_sha256") == sha256(metrics)
+    )
+
+
+def set_aside_other_configuration(folder: Path, run_key: str) -> None:
+    """Keep the files of a run that another configuration made under another name."""
+    if not (folder / "metrics.jsonl").exists():
+        return
+    try:
+        key = str(read_json(folder / "run.json").get("run_key"))
+    except RunError:  # missing or damaged: nobody knows what made the rest
+        key = "unknown"
+    if key == run_key:
+        return
+    target = _free(folder / "superseded" / key)
+    target.mkdir(parents=True)
+    # metrics.jsonl last: should this be cut short, it is what makes the next start come here again.
+    for name in ("result.json", "events.jsonl", "run.json", "metrics.jsonl"):
+        path = folder / name
+        if path.exists():
+            path.replace(target / name)
+
+
+def _free(path: Path) -> Path:
+    """Return the path, or with the first number behind it that is not taken."""
+    names = (path.with_name(f"{path.name}-{i}") for i in count(2))
+    return next(p for p in chain([path], names) if not p.exists())
