@@ -29,6 +29,7 @@ LOCK_TIMEOUT_S = 600.0
 DEFAULT_URI = "sqlite:///mlflow.db"
 COMPLETE = "imported_sha256"
 """Tag set last, to the checksum of metrics.jsonl: without it an import stopped half way."""
+_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
 _SQLITE = "sqlite:///"
 _ARTIFACTS = ("run.json", "result.json", "metrics.jsonl")
 
@@ -67,7 +68,7 @@ def import_runs(results: Path, tier: str, uri: str = DEFAULT_URI) -> ImportRepor
     num_dirs = len(list((results / tier).glob("*/*/seed*/")))
     rows = _rows_by_run(runs)
     with _only_writer(results / tier, uri):
-        store = _Store(uri, f"cona/{tier}")
+        store = _opened(uri, f"cona/{tier}")
         new = [run for run in _progress(runs) if store.add(run, rows[run.name])]
     return ImportReport(
         num_new=len(new),
@@ -75,6 +76,16 @@ def import_runs(results: Path, tier: str, uri: str = DEFAULT_URI) -> ImportRepor
         num_failed=sum(_status(run) == "FAILED" for run in new),
         num_unfinished=num_dirs - len(runs),
     )
+
+
+def _opened(uri: str, experiment: str) -> _Store:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return _Store(uri, experiment)
+    except (ImportError, MlflowException) as error:  # no driver, no server, or no access
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"tracking URI '{uri}': {reason}; valid: {DEFAULT_URI}") from error
 
 
 class _Store:
@@ -178,7 +189,7 @@ def _client(uri: str) -> Any:
 
 def _check(uri: str) -> None:
     scheme = uri.partition(":")[0] if ":" in uri else ""
-    if scheme in ("", "file") or (scheme == "sqlite" and _database(uri) is None):
+    if scheme not in _SCHEMES or (scheme == "sqlite" and _database(uri) is None):
         raise ConfigError(
             f"tracking URI '{uri}': not a database or a server; valid: {DEFAULT_URI}, "
             "or http://host:port of an MLflow server"

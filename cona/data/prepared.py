@@ -88,7 +88,10 @@ def cache_dir() -> Path:
         return Path(chosen)
     if user_cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(user_cache) / "cona"
-    return Path.home() / ".cache" / "cona"
+    try:
+        return Path.home() / ".cache" / "cona"
+    except RuntimeError as error:
+        raise DataError("there is no home folder to cache texts in; set CONA_CACHE_DIR") from error
 
 
 def prepare(corpus: str, model: ModelSpec) -> PreparedData:

@@ -160,6 +160,11 @@ def test_a_store_that_is_no_database_is_refused(tmp_path, uri):
         import_runs(tmp_path, "quick", uri)
 
 
+def test_a_store_without_its_driver_is_one_sentence(store):
+    with pytest.raises(ConfigError, match="tracking URI 'mssql://x': .*; valid: sqlite:"):
+        import_runs(store.results, "quick", "mssql://x")
+
+
 def test_nothing_to_import_is_one_clear_sentence(tmp_path):
     with pytest.raises(RunError, match="no finished run"):
         import_runs(tmp_path, "quick", f"sqlite:///{tmp_path / 'mlflow.db'}")

@@ -115,9 +115,13 @@ def test_another_model_s_state_is_refused(tmp_path, changes):
 
 
 def test_only_the_prose_of_a_model_may_change(tmp_path):
-    build_engine(tiny("gpt"), seed=0).save(tmp_path / "state")
+    saved = build_engine(tiny("gpt"), seed=0)
+    saved.save(tmp_path / "state")
     changed = tiny("gpt", description="other words", source="elsewhere", priced_as="gpt3-1.3b")
-    build_engine(changed, seed=0).load(tmp_path / "state")
+    loaded = build_engine(changed, seed=1)
+    assert not _same(loaded.snapshot(), saved.snapshot())
+    loaded.load(tmp_path / "state")
+    assert _same(loaded.snapshot(), saved.snapshot())
 
 
 def test_a_missing_state_is_one_sentence(tmp_path):
