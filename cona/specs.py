@@ -335,6 +335,8 @@ class TierSpec(Spec):
     """Largest micro-batch that the virtual cluster really executes, samples."""
     snapshot_interval_samples: PositiveInt
     """Samples between snapshots of a trajectory: what a kill can cost."""
+    snapshots_kept: PositiveInt | None = None
+    """Latest snapshots kept in each segment; None: all, so that a later branch starts nearby."""
     share_process: bool = False
     """Train a model's policies in two processes instead of one job per run."""
 

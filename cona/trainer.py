@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from cona.data import EvaluationSamples, PreparedData, TrainingSamples
@@ -92,6 +93,15 @@ class Trainer:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._engine.save(path)
+            self._prune(path.parent)
+
+    def _prune(self, folder: Path) -> None:
+        """Delete all but the latest snapshots of a segment, if the tier limits them."""
+        if (kept := self._tier.snapshots_kept) is None:
+            return
+        latest_first = sorted(folder.glob("*.pt"), key=lambda p: int(p.stem), reverse=True)
+        for path in latest_first[kept:]:
+            path.unlink(missing_ok=True)
 
     def _execute(self, engine: Engine, position: Position, gbs: int, lr: float) -> Step:
         batch = self._training.batch(position.samples, gbs)

@@ -22,8 +22,8 @@ def walk(tmp_path: Path, small_corpus: str):  # type: ignore[no-untyped-def]
     """Return a function that opens the tree of a folder with a new engine."""
     prepared = prepare(small_corpus, tiny_model())
 
-    def open_tree(name: str = "tree") -> Trajectory:
-        tier = tiny_tier()
+    def open_tree(name: str = "tree", **changes: object) -> Trajectory:
+        tier = tiny_tier(**changes)
         trainer = Trainer(ToyEngine, prepared, tier, seed=0)
         lr = LearningRate(tier.learning_rate, tiny_model())
         return Trajectory(Segment(tmp_path / name, recipe={"seed": 0}), trainer, lr, tier)
@@ -71,6 +71,14 @@ def test_a_kill_without_snapshot_repeats_recorded_steps(walk, tmp_path: Path) ->
     for path in snapshots:
         path.write_bytes(path.read_bytes()[:10])  # and every one of them is damaged
     assert go(walk("b"), *[8] * 20) == whole
+
+
+def test_only_the_latest_snapshots_are_kept_if_the_tier_says_so(walk, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    whole = go(walk("a"), *[8] * 40)
+    go(walk("b", snapshots_kept=2), *[8] * 34)
+    # Every 64 samples is every eighth iteration: 8, 16, 24 and 32 were written.
+    assert sorted(int(p.stem) for p in (tmp_path / "b").glob("*/snapshots/*.pt")) == [24, 32]
+    assert go(walk("b", snapshots_kept=2), *[8] * 40) == whole
 
 
 def test_prefixes_are_shared_and_branches_are_not(walk, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
