@@ -96,7 +96,7 @@ def interleaved(steps: dict[str, Callable], repeats: int) -> dict[str, list[floa
 def main(repeats: int) -> None:
     """Print the engine's speed against plain PyTorch; the goal is 0.85 in the first row."""
     proxy = load(ModelSpec, PROXIES[0])
-    goal = override(proxy, {**GOAL, "name": "goal (gpt)", "seq_length": 128})
+    goal = override(proxy, {**GOAL, "name": "goal-gpt", "seq_length": 128})
     rows = [compare(goal, 8, 8, repeats)]
     for name in PROXIES:
         spec = load(ModelSpec, name)
