@@ -2,8 +2,9 @@
 
 Per GPU type and group of rows: absolute relative error, rank correlation, and layout regret (T of
 the model's pick over the best T, among rows that differ in layout only). A fold leaves out whole
-shapes; of a sweep, cells (tp, mbs). Run from the repository:
-``python benchmarks/cost_accuracy.py DATA.csv ...``.
+shapes; of a sweep, cells (tp, mbs). Then the goals, the worst groups, fp8 apart, and what other
+folds change. A model's answers (Calculon's format) are skipped. Run from the repository:
+``python benchmarks/cost_accuracy.py DATA.csv ...``; a folder stands for its CSVs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import click
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from cost_goals import MIN_ROWS, TOTALS, Floats, Mask, goals, spread, worst
 from scipy.stats import spearmanr
 from tabulate import tabulate
 
@@ -28,14 +29,12 @@ from cona.cost.constants import SAME_CHIP
 from cona.cost.folds import folds
 from cona.cost.row_inputs import row_inputs
 from cona.cost.row_predictions import predict_rows
-from cona.cost.rows import read_rows
+from cona.cost.rows import read_measured
 from cona.cost.stages import Stages
+from cona.errors import ConaError, ConfigError
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-MIN_ROWS = 5
-"""Smaller groups are left out of the table by group; the totals hold them."""
+SEEDS = (0, 1, 2, 3)
+"""Of the folds; the tables are those of the first."""
 
 JOB = ["group", "num_gpus", "hidden_size", "num_layers", "seq_length", "gbs"]
 """Rows that agree in these differ in layout, micro-batch and techniques."""
@@ -110,10 +109,8 @@ def selections(rows: pd.DataFrame) -> Iterator[tuple[str, Mask]]:
     for group, size in rows["group"].value_counts(sort=False).items():
         if size >= MIN_ROWS:
             yield str(group), (rows["group"] == group).to_numpy()
-    is_published = ~rows["group"].str.startswith("vtrain").to_numpy()
-    yield "published, seq <= 2048", is_published & (rows["seq_length"] <= 2048).to_numpy()
-    yield "published, all", is_published
-    yield "multi-node, all", (rows["num_gpus"] > rows["gpus_per_node"]).to_numpy()
+    for name in list(TOTALS)[1:]:
+        yield name, TOTALS[name](rows)
 
 
 def leave_group_out(rows: pd.DataFrame) -> Iterator[list[object]]:
@@ -125,28 +122,89 @@ def leave_group_out(rows: pd.DataFrame) -> Iterator[list[object]]:
             yield line(str(group), "improved", out, predicted_s(out, fitted_on=rows[~is_out]))
 
 
+def csv_files(paths: tuple[Path, ...]) -> list[Path]:
+    """Return the CSVs among paths, a folder's in order of name; raises ConfigError if none."""
+    found = [f for p in paths for f in (sorted(p.glob("*.csv")) if p.is_dir() else [p])]
+    if not found:
+        raise ConfigError(f"{', '.join(map(str, paths))}: no CSV in it; name a file or its folder")
+    return found
+
+
+def show(title: str, table: list[list[object]], header: list[str]) -> None:
+    """Print a table under its title."""
+    print(f"\n{title}\n")
+    print(tabulate(table, header, tablefmt="github"))
+
+
+HEADER = ["rows", "model", "n", "median", "p90", "max", "rank", "regret", "worst"]
+
+
+def show_gpu(gpu: str, frame: pd.DataFrame, num_folds: int) -> tuple[pd.DataFrame, Floats]:
+    """Print the tables of one GPU type; return its rows and the errors of improved on them."""
+    rows = usable(frame, gpu)
+    seconds = {name: model(rows, num_folds) for name, model in MODELS.items()}
+    table = [
+        line(name, model, rows[mask], found[mask])
+        for name, mask in selections(rows)
+        if mask.any()
+        for model, found in seconds.items()
+    ]
+    show(f"{gpu}, {num_folds} folds of whole shapes", table, HEADER)
+    title = f"{gpu}, each group predicted from all others; what these do not determine (a\n"
+    show(
+        title + "stack's launches) stays where the fit starts", list(leave_group_out(rows)), HEADER
+    )
+    if len(fp8 := fp8_rows(frame, gpu)):
+        found = predicted_s(fp8, fitted_on=rows)
+        groups = [(group, fp8["group"] == group) for group in fp8["group"].unique()]
+        table = [line(g, "improved", fp8[mask], found[mask]) for g, mask in groups]
+        table.append(line("fp8, all", "improved", fp8, found))
+        show(f"{gpu}, fp8, which no fit has seen, from all rows in 16 bits", table, HEADER)
+    return rows, np.abs(seconds["improved"] / rows["iteration_s"].to_numpy(float) - 1)
+
+
+def fp8_rows(frame: pd.DataFrame, gpu: str) -> pd.DataFrame:
+    """Return the rows in fp8 of a GPU type."""
+    chips = frame["gpu"].map(lambda name: SAME_CHIP.get(name, name))
+    return frame[(chips == gpu) & (frame["precision"] == "fp8")].reset_index(drop=True)
+
+
+def report(frame: pd.DataFrame, num_folds: int) -> None:
+    """Print every table of measured rows."""
+    print(
+        "The fit's start, START in cona/cost/calibration.py, was chosen with these rows in sight:"
+    )
+    print("what it says of constants that few rows determine is no prediction.")
+    gpus = sorted({SAME_CHIP.get(name, name) for name in frame["gpu"]})
+    found = [show_gpu(gpu, frame, num_folds) for gpu in gpus]
+    rows = pd.concat([part for part, _ in found], ignore_index=True)
+    errors = np.concatenate([part for _, part in found])
+    goal_header = ["rows", "error", "n", "measured", "goal", "verdict"]
+    show("Goals for improved, all GPU types", list(goals(rows, errors)), goal_header)
+    show("Worst groups of improved", worst(rows, errors), ["group", "n", "median", "max"])
+    by_seed = {SEEDS[0]: errors}
+    for seed in SEEDS[1:]:
+        parts = [np.abs(held_out(part, num_folds, seed)) for part, _ in found]
+        by_seed[seed] = np.concatenate(parts)
+    seed_header = ["median of", *(f"folds {seed}" for seed in SEEDS), "range"]
+    show("Medians of improved under other folds", list(spread(rows, by_seed)), seed_header)
+
+
 @click.command()
-@click.argument("data_csv", nargs=-1, required=True, type=Path)
+@click.argument("paths", metavar="DATA.csv|FOLDER...", nargs=-1, type=Path)
 @click.option("--folds", "num_folds", default=5, show_default=True, help="Folds of whole shapes.")
-def main(data_csv: tuple[Path, ...], num_folds: int) -> None:
+def main(paths: tuple[Path, ...], num_folds: int) -> None:
     """Print the errors of Calculon, one constant per data set, and the improved model."""
-    frame = pd.concat([read_rows(path) for path in data_csv], ignore_index=True)
-    frame = frame[frame["iteration_s"].notna()]
-    header = ["rows", "model", "n", "median", "p90", "max", "rank", "regret", "worst"]
-    for gpu in sorted({SAME_CHIP.get(name, name) for name in frame["gpu"]}):
-        rows = usable(frame, gpu)
-        seconds = {name: model(rows, num_folds) for name, model in MODELS.items()}
-        table = [
-            line(name, model, rows[mask], found[mask])
-            for name, mask in selections(rows)
-            if mask.any()
-            for model, found in seconds.items()
-        ]
-        print(f"\n{gpu}, {num_folds} folds of whole shapes\n")
-        print(tabulate(table, header, tablefmt="github"))
-        print(f"\n{gpu}, each group predicted from all others; what these do not determine (a")
-        print("stack's launches) stays where the fit starts, which was chosen with the data seen\n")
-        print(tabulate(list(leave_group_out(rows)), header, tablefmt="github"))
+    if not paths:
+        raise click.UsageError("name the CSVs of measured iteration times, or their folder")
+    try:
+        frame, answers = read_measured(csv_files(paths))
+        for path in answers:
+            click.echo(f"{path}: skipped: a model's answers, not measured times", err=True)
+        report(frame[frame["iteration_s"].notna()], num_folds)
+    except ConaError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -40,11 +40,27 @@ def emit(trainer: str, strategy: Strategy, model: ModelSpec) -> Emitted:
     """
     if trainer not in TRAINERS:
         raise ConfigError(f"unknown trainer '{trainer}': {nearest(trainer, TRAINERS)}")
+    if rule := why_not(trainer, strategy):
+        raise ConfigError(rule)
     return TRAINERS[trainer](strategy, model)
+
+
+def why_not(trainer: str, strategy: Strategy) -> str | None:
+    """Return why a trainer cannot run a strategy, or None.
+
+    Args:
+        trainer: a key of ``TRAINERS``.
+        strategy: what to run.
+    """
+    stage = strategy.techniques.zero_stage
+    if trainer == "deepspeed" and strategy.pp > 1 and stage >= 2:
+        return f"zero_stage {stage}: DeepSpeed's pipeline (pp {strategy.pp}) allows at most stage 1"
+    return None
 
 
 def _megatron(strategy: Strategy, model: ModelSpec) -> Emitted:
     flags = _megatron_model(model) | _megatron_parallel(strategy, model)
+    flags |= {"bf16": True, "overlap-grad-reduce": True}  # as the cost model prices it
     lines = (f"--{name}" if value is True else f"--{name} {value}" for name, value in flags.items())
     script = "pretrain_bert.py" if model.family == "bert" else "pretrain_gpt.py"
     return Emitted(
@@ -61,6 +77,9 @@ def _megatron_model(model: ModelSpec) -> dict[str, Any]:
         "num-attention-heads": model.num_heads,
         "seq-length": model.seq_length,
         "max-position-embeddings": model.seq_length,
+        "norm-epsilon": f"{model.norm_eps:g}",
+        "hidden-dropout": f"{model.dropout:g}",
+        "attention-dropout": f"{model.dropout:g}",
     }
     if model.num_kv_heads != model.num_heads:
         flags |= {"group-query-attention": True, "num-query-groups": model.num_kv_heads}
@@ -97,11 +116,11 @@ def _megatron_parallel(strategy: Strategy, model: ModelSpec) -> dict[str, Any]:
 def _megatron_zero(stage: int) -> dict[str, Any]:
     if stage == 0:
         return {}
+    flags: dict[str, Any] = {"use-distributed-optimizer": True, "overlap-param-gather": True}
     if stage == 1:
-        return {"use-distributed-optimizer": True}
+        return flags
     sharded = "optim_grads" if stage == 2 else "optim_grads_params"
-    return {
-        "use-distributed-optimizer": True,
+    return flags | {
         "use-megatron-fsdp": True,
         "data-parallel-sharding-strategy": sharded,
         "no-gradient-accumulation-fusion": True,
@@ -111,11 +130,6 @@ def _megatron_zero(stage: int) -> dict[str, Any]:
 
 def _deepspeed(strategy: Strategy, model: ModelSpec) -> Emitted:
     techniques = strategy.techniques
-    if strategy.pp > 1 and techniques.zero_stage >= 2:
-        raise ConfigError(
-            f"zero_stage {techniques.zero_stage}: DeepSpeed's pipeline (pp {strategy.pp}) allows "
-            f"at most stage 1"
-        )
     content: dict[str, Any] = {
         "train_batch_size": strategy.gbs,
         "train_micro_batch_size_per_gpu": strategy.mbs,

@@ -74,13 +74,16 @@ def candidates(
         choices: the techniques to combine.
 
     Raises:
-        ConfigError: a technique breaks a rule.
+        ConfigError: a technique breaks a rule, or its degree does not divide the GPUs.
     """
     ladder = LadderSpec(gbs_min=gbs, gbs_max=gbs, mbs_max=mbs_max)
-    spaces = (
+    spaces = [
         StrategySpace(model=model, num_gpus=num_gpus, ladder=ladder, techniques=techniques)
         for techniques in choices.techniques
-    )
+    ]
+    for space in spaces:
+        if space.why_empty:
+            raise ConfigError(space.why_empty)
     return tuple(strategy for space in spaces for strategy in space.at(gbs))
 
 

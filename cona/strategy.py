@@ -176,8 +176,21 @@ class StrategySpace:
         """GPUs for dp*tp*pp: each share of them holds one part of every sequence."""
         return self.num_gpus // self.techniques.context_parallel
 
+    @property
+    def why_empty(self) -> str | None:
+        """Why no layout can exist, whatever the model: cp must share the GPUs evenly; or None."""
+        degree = self.techniques.context_parallel
+        if self.num_gpus % degree == 0:
+            return None
+        valid = min(divisors(self.num_gpus), key=lambda d: abs(d - degree))
+        return (
+            f"context_parallel {degree} does not divide the {self.num_gpus} GPUs; nearest: {valid}"
+        )
+
     def why_not_layout(self, layout: Layout) -> str | None:
         """Return the rule that a layout breaks, or None if it breaks none."""
+        if self.why_empty:
+            return self.why_empty
         if layout.num_gpus != self._num_shares:
             return f"dp*tp*pp = {layout.num_gpus} is not the number of GPUs, {self._num_shares}"
         shared = {

@@ -34,14 +34,14 @@ def calibrate(
     """
     if out.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"--out {out}: the suffix must be .yaml")
-    import pandas as pd
-
     from cona.cost.calibration import fit
     from cona.cost.gpu_names import gpu_key
-    from cona.cost.rows import read_rows
+    from cona.cost.rows import read_measured
 
     key = gpu_key(gpu_name)
-    rows = pd.concat([read_rows(path) for path in data_csv], ignore_index=True)
+    rows, answers = read_measured(data_csv)
+    for path in answers:
+        click.echo(f"{path}: skipped: a model's answers, not measured times", err=True)
     calibration = fit(rows, key, num_folds=folds, source=source)
     calibration.save(out)
     click.echo(report(calibration))
@@ -50,6 +50,8 @@ def calibrate(
 
 def report(calibration: Calibration) -> str:
     """Return the errors by group of rows, a line each: median and p90 on rows left out."""
+    if not calibration.residuals:
+        return "no errors on rows left out: all rows are of one shape, one tp and one mbs"
     width = max(len(residual.group) for residual in calibration.residuals)
     return "\n".join(
         f"{r.group:<{width}}  {r.num_rows:>4} rows  median {r.median:6.1%}  p90 {r.p90:6.1%}  "

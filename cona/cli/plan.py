@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 COUNT = click.IntRange(min=1)
@@ -55,4 +56,19 @@ def plan(**options: Any) -> None:
     """
     from cona.cli.plan_answer import Request, answer
 
+    refuse_silent(click.get_current_context(), options)
     answer(Request(**options))
+
+
+def refuse_silent(context: click.Context, options: dict[str, Any]) -> None:
+    """Raise UsageError for an option that another one leaves without effect."""
+
+    def is_given(name: str) -> bool:
+        return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+    if options["ladder"] and is_given("top"):
+        raise click.UsageError("--top has no effect with --ladder, which shows one of every gbs")
+    if is_given("gbs_max") and not options["ladder"]:
+        raise click.UsageError("--gbs-max is the last batch of --ladder: add --ladder, or leave it")
+    if options["as_json"] and options["trainer"]:
+        raise click.UsageError("--json and --emit both print the answer: give one of them")

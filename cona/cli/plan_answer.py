@@ -10,11 +10,12 @@ import click
 from cona import config
 from cona.cli import plan_text
 from cona.cost import TimeModel, time_model, time_models
-from cona.emit import TRAINERS, emit
+from cona.cost.ranking import Ranked, rank
+from cona.emit import TRAINERS, emit, why_not
 from cona.errors import ConfigError, nearest
 from cona.planning import Choices, Rung, candidates, default_preset, plan_rungs
 from cona.specs import ClusterSpec, LadderSpec, ModelSpec
-from cona.strategy import Recompute, Techniques
+from cona.strategy import Recompute, Strategy, Techniques
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,16 +80,20 @@ def answer(request: Request) -> None:
     about = plan_text.About(
         model=model, cluster=cluster, preset=preset, is_calibrated=calibrated(prices)
     )
-    show(request, about, rungs if request.ladder else feasible(rungs[:1]))
+    shown = rungs if request.ladder else feasible(rungs[:1])
+    show(request, about, shown)
+    if request.trainer:
+        fastest = next(rung for rung in shown if rung.ranked).ranked[0]
+        emit_best(request.trainer, model, fastest, strategies[fastest.strategy.gbs], prices)
 
 
 def show(request: Request, about: plan_text.About, rungs: tuple[Rung, ...]) -> None:
-    """Print, and draw, what was asked for."""
+    """Draw what was asked for, and print it unless a trainer's file is."""
     if request.figure:
         draw(rungs, about.title, request.figure)
     if request.trainer:
-        emit_best(rungs, request.trainer, about.model)
-    elif request.as_json:
+        return
+    if request.as_json:
         click.echo(plan_text.as_json(about, rungs))
     else:
         text = plan_text.ladder(about, rungs) if request.ladder else plan_text.top(about, rungs[0])
@@ -136,13 +141,53 @@ def feasible(rungs: tuple[Rung, ...]) -> tuple[Rung, ...]:
     return rungs
 
 
-def emit_best(rungs: tuple[Rung, ...], trainer: str, model: ModelSpec) -> None:
-    """Print the fastest strategy for a trainer; notes go to stderr, so that stdout is the file."""
-    best = next(rung for rung in rungs if rung.ranked).ranked[0].strategy
-    emitted = emit(trainer, best, model)
+def emit_best(
+    trainer: str,
+    model: ModelSpec,
+    fastest: Ranked,
+    strategies: tuple[Strategy, ...],
+    prices: TimeModel,
+) -> None:
+    """Print the fastest strategy for a trainer; notes go to stderr, so that stdout is the file.
+
+    Args:
+        trainer: a key of ``TRAINERS``; one that cannot run the fastest gets the next that it can.
+        model: the model, for its shape.
+        fastest: the fastest of the strategies.
+        strategies: all candidates.
+        prices: what T is.
+
+    Raises:
+        ConfigError: the trainer can run no feasible strategy.
+    """
+    best, rule = fastest, why_not(trainer, fastest.strategy)
+    if rule:
+        best = fastest_expressible(trainer, strategies, prices, rule)
+    emitted = emit(trainer, best.strategy, model)
     click.echo(emitted.text, nl=False)
-    for note in (str(best), *emitted.notes):
+    notes = (best.name, *emitted.notes)
+    if rule:
+        slower = 100 * (best.iteration_s / fastest.iteration_s - 1)
+        notes = (f"not the fastest, {fastest.name}: {rule}; {slower:.3g} % slower:", *notes)
+    for note in notes:
         click.echo(f"# {note}", err=True)
+
+
+def fastest_expressible(
+    trainer: str, strategies: tuple[Strategy, ...], prices: TimeModel, rule: str
+) -> Ranked:
+    """Return the fastest strategy that a trainer can run; raises ConfigError: there is none.
+
+    Args:
+        trainer: a key of ``TRAINERS``.
+        strategies: candidates of one global batch size.
+        prices: what T is.
+        rule: why the fastest of all cannot run.
+    """
+    expressible = [s for s in strategies if why_not(trainer, s) is None]
+    if not expressible:
+        raise ConfigError(f"--emit '{trainer}': {rule}, and no other strategy can run")
+    return rank(expressible, prices, 1)[0]
 
 
 def draw(rungs: tuple[Rung, ...], title: str, path: Path) -> None:

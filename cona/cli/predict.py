@@ -27,8 +27,8 @@ def predict(
     """Add predictions to ROWS.csv: a row for each of its rows, in its order.
 
     The columns may be those of vTrain, of published results or of Calculon; GPU type and node size
-    are taken from them where they are there. Infeasible rows say why; those that only lack memory
-    keep their seconds.
+    are taken from them where they are there. Times are not used. Infeasible rows, and rows with a
+    cell that cannot be read, say why; those that only lack memory keep their seconds.
 
     \b
     Examples:
@@ -46,8 +46,10 @@ def predict(
         raise ConfigError(f"unknown preset '{preset}': {nearest(preset, time_models())}")
     cluster = config.load(ClusterSpec, cluster_name) if cluster_name else None
     calibration = load(calibration_file) if calibration_file else None
+    if out.resolve() == rows_csv.resolve():
+        raise ConfigError(f"--out {out}: it is ROWS.csv itself; name another file")
     raw = read_csv(rows_csv)
-    rows = normalise(raw, where=str(rows_csv), cluster=cluster)
+    rows = normalise(raw, where=str(rows_csv), cluster=cluster, is_lenient=True)
     predictions = predict_rows(rows, preset, cluster, calibration)
     taken = [name for name in predictions.columns if name in raw.columns]
     try:

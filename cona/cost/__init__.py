@@ -10,11 +10,12 @@ from functools import partial
 
 from cona.cost.base import TimeModel
 from cona.cost.calculon import Calculon
+from cona.cost.calculon_costs import CalculonCosts
 from cona.cost.costs import Costs
+from cona.cost.gpu_names import with_known_gpu
 from cona.cost.head import CalculonWithHead
 from cona.cost.improved import Improved
 from cona.cost.memory import MemoryModel, PaperMemory
-from cona.cost.model_costs import CalculonCosts
 from cona.cost.parts_costs import PartsCosts
 from cona.cost.switch import SwitchCost
 from cona.cost.table import TimeTable, table_path
@@ -58,6 +59,7 @@ def time_model(name: str, model: ModelSpec, cluster: ClusterSpec) -> TimeModel:
         ConfigError: no such time model or GPU type (the nearest is offered), or the table is not
             usable.
     """
+    cluster = with_known_gpu(cluster)
     if path := table_path(name):
         rows = measured(path, model, cluster)
         return TimeTable(name, rows.times_s, Improved(model, cluster, profile=rows.profile))
@@ -77,6 +79,7 @@ def planner_costs(name: str, model: ModelSpec, cluster: ClusterSpec) -> Costs:
     Raises:
         ConfigError: no such time model or GPU type (the nearest is offered).
     """
+    cluster = with_known_gpu(cluster)
     if name in ("calculon", "calculon+head"):
         return CalculonCosts(model, cluster)
     if name not in _MODELS:

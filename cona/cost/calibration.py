@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from cona.cost.constants import SAME_CHIP, Calibration, Constants, Residual, load, shipped
-from cona.cost.folds import folds
+from cona.cost.folds import folds, shapes
 from cona.cost.gpus import Floats
 from cona.cost.inputs import Inputs
 from cona.cost.iteration_time import parts_s
@@ -102,6 +102,7 @@ def fit(frame: pd.DataFrame, gpu: str, *, num_folds: int = 5, source: str = "") 
     chip = SAME_CHIP.get(gpu, gpu)
     rows = usable(frame, chip)
     errors = held_out(rows, num_folds)
+    can_check = bool(np.isfinite(errors).all())
     constants = fit_constants(rows)
     fit_errors = _seconds(row_inputs(rows), constants) / rows["iteration_s"].to_numpy(float) - 1
     return Calibration(
@@ -109,20 +110,21 @@ def fit(frame: pd.DataFrame, gpu: str, *, num_folds: int = 5, source: str = "") 
         calibrated=True,
         source=source or ", ".join(sorted({str(name) for name in rows["source_file"]})),
         date=date.today().isoformat(),
-        fitted=FREE,
+        fitted=tuple(name for name in FREE if not _is_start(constants, name)),
         constants=constants,
-        residuals=tuple(_residuals(rows, errors, np.abs(fit_errors))),
+        residuals=tuple(_residuals(rows, errors, np.abs(fit_errors))) if can_check else (),
     )
 
 
 def usable(frame: pd.DataFrame, gpu: str) -> pd.DataFrame:
-    """Return the rows with a time of a GPU type (or of the same chip), without fp8.
+    """Return the measured rows of a GPU type (or of the same chip), without fp8.
 
     Raises:
         ConfigError: fewer than MIN_ROWS are left.
     """
     chips = frame["gpu"].map(lambda name: SAME_CHIP.get(name, name))
     is_kept = (chips == gpu) & frame["iteration_s"].notna() & (frame["precision"] != "fp8")
+    is_kept &= frame["is_measured"]
     if is_kept.sum() < MIN_ROWS:
         known = ", ".join(sorted(set(chips)))
         raise ConfigError(
@@ -132,9 +134,14 @@ def usable(frame: pd.DataFrame, gpu: str) -> pd.DataFrame:
     return frame[is_kept].reset_index(drop=True)
 
 
-def held_out(rows: pd.DataFrame, num_folds: int) -> Floats:
-    """Return each row's T over its measured time from a fit without the row's shape, minus 1."""
-    fold_of, seconds = folds(rows, num_folds), np.zeros(len(rows))
+def held_out(rows: pd.DataFrame, num_folds: int, seed: int = 0) -> Floats:
+    """Return each row's T over its measured time from a fit without the row's shape, minus 1.
+
+    NaN where nothing can be left out: all rows are of one shape and one cell (tp, mbs).
+    """
+    if shapes(rows).nunique() < 2:
+        return np.full(len(rows), np.nan)
+    fold_of, seconds = folds(rows, num_folds, seed), np.zeros(len(rows))
     for fold in np.unique(fold_of):
         out = fold_of == fold
         seconds[out] = predicted_s(rows[out], fitted_on=rows[~out])
@@ -174,6 +181,11 @@ def _get(constants: Constants, name: str) -> float:
     field, _, key = name.partition(".")
     value = getattr(constants, field)
     return float(value[key] if key else value)
+
+
+def _is_start(constants: Constants, name: str) -> bool:
+    """Whether a constant stayed where the fit starts: no row depends on it."""
+    return bool(np.isclose(_get(constants, name), _get(START, name), rtol=1e-6, atol=0))
 
 
 def _with(values: Floats) -> Constants:

@@ -19,7 +19,7 @@ from cona.specs import Spec
 PROFILES = ("debug", "megatron-deepspeed", "tuned")
 """Software stacks: deterministic unfused test runs; unfused training code; fused kernels."""
 
-SAME_CHIP = {"a100-40g": "a100-80g"}
+SAME_CHIP = {"a100-40g": "a100-80g", "v100-16g": "v100-32g"}
 """GPU types that share the constants of another: the same chip with other memory."""
 
 Share = Annotated[float, Field(gt=0, le=1)]

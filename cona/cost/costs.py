@@ -42,10 +42,13 @@ class Costs(Protocol):
         """Return the seconds of the optimizer's step on the fullest stage, not sharded over dp."""
 
     def p2p(self, num_bytes: float) -> float:
-        """Return the seconds of a message of ``num_bytes`` between neighbouring stages."""
+        """Return the seconds of a message of ``num_bytes`` between neighbouring stages.
+
+        Where stages are on several nodes, it is the slowest hop.
+        """
 
     def allreduce(self, num_bytes: float, n: int) -> float:
-        """Return the seconds of a data-parallel all-reduce of ``num_bytes`` on each of n ranks."""
+        """Return the seconds of an all-reduce of ``num_bytes`` on each of n consecutive ranks."""
 
     def params_bytes(self, layer: int | End) -> int:
         """Return the bytes of 16-bit weights of a layer or an end of the model, over all tp."""
@@ -54,4 +57,7 @@ class Costs(Protocol):
         """Return the link of a tier."""
 
     def memory(self, stage: int, strategy: Strategy) -> float:
-        """Return the bytes that a strategy needs on one GPU of a pipeline stage."""
+        """Return the bytes that a strategy needs on one GPU of a pipeline stage.
+
+        Times of pieces never depend on it: each planner has its own rule of what fits.
+        """

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from cona.cost.gpus import GPUS
 from cona.errors import ConfigError
+from cona.specs import ClusterSpec
 
 _MODEL = re.compile(r"[a-z]{1,2}\d{2,3}")
 _MEMORY_GB = re.compile(r"(\d+)gb?$")
@@ -54,6 +55,22 @@ def gpu_key(name: str, known: Iterable[str] = ()) -> str:
     if memory is None:
         return same[0]
     return min(same, key=lambda choice: abs((memory_gb(choice) or 0.0) - memory))
+
+
+def with_known_gpu(cluster: ClusterSpec) -> ClusterSpec:
+    """Return a cluster whose GPU type is a key of the cost model, however it is spelled.
+
+    Case, '-', '_', blanks and a final 'B' do not matter; another size of memory does, since
+    a cluster's owner means one type.
+
+    Raises:
+        ConfigError: no known type is spelled like it.
+    """
+    key = next((key for key in GPUS if canonical(key) == canonical(cluster.gpu)), None)
+    if key is None:
+        same_chip = gpu_key(cluster.gpu)  # raises, with all types, for an unknown chip
+        raise ConfigError(f"unknown GPU '{cluster.gpu}': did you mean '{same_chip}'?")
+    return cluster if key == cluster.gpu else cluster.model_copy(update={"gpu": key})
 
 
 def _model(name: str) -> str | None:

@@ -83,6 +83,12 @@ class Gpu:
 
 _H100 = {"bf16_tflops": 989.4, "fp8_tflops": 1978.9, "vector_tflops": 133.8, "nvlink_gb_s": 450.0}
 
+_V100 = {"bf16_tflops": 125.0, "vector_tflops": 31.4, "hbm_gb_s": 900.0, "nvlink_gb_s": 150.0}
+_V100_SOURCE = (
+    "NVIDIA V100 data sheet, SXM, NVLink 2; its tensor cores take fp16 only (no bf16); the vector "
+    "rate of fp16 is twice the 15.7 TFLOP/s of fp32"
+)
+
 SHEETS: dict[str, DataSheet] = {
     "a100-80g": DataSheet(
         bf16_tflops=312,
@@ -124,6 +130,8 @@ SHEETS: dict[str, DataSheet] = {
         source="NVIDIA DGX B200 and HGX B200 data sheets, an eighth of the system; ASSUMED: the "
         "vector rate of fp16 is twice the 75 TFLOP/s of fp32",
     ),
+    "v100-32g": DataSheet(**_V100, fp8_tflops=None, memory_gb=32, source=_V100_SOURCE),
+    "v100-16g": DataSheet(**_V100, fp8_tflops=None, memory_gb=16, source=_V100_SOURCE),
 }
 """Data-sheet facts by GPU type."""
 

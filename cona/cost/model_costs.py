@@ -1,10 +1,11 @@
-"""The costs that planners ask for, from equations: what all models share, and Calculon's.
+"""The costs that planners ask for, from equations: what all time models share.
 
 Source: baselines.md, cost-model.md.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import get_args
 
@@ -12,16 +13,14 @@ import numpy as np
 
 from cona.cost.costs import End, LinkTier, Part
 from cona.cost.gpus import Floats
-from cona.cost.head import CalculonWithHead
 from cona.cost.improved_memory import stage_bytes
 from cona.cost.inputs import inputs
-from cona.cost.layer import Layer
 from cona.cost.network import Network
 from cona.cost.stages import Stages
 from cona.cost.state import blocks
 from cona.errors import ConfigError, nearest
-from cona.specs import ClusterSpec, LinkSpec, ModelSpec
-from cona.strategy import Strategy
+from cona.specs import ClusterSpec, LadderSpec, LinkSpec, ModelSpec
+from cona.strategy import Layout, Strategy, StrategySpace
 
 WEIGHT_BYTES = 2
 """Bytes of a 16-bit weight."""
@@ -57,6 +56,8 @@ class ModelCosts(ABC):
     def layer_time(self, layer: int, tp: int, mbs: int, part: Part) -> float:
         """Return the seconds of one layer and micro-batch, tensor-parallel exchange included.
 
+        Memory plays no part: planners ask ``memory``, by rules of their own.
+
         Args:
             layer: 0 to num_layers - 1; all are alike here.
             tp: tensor-parallel degree.
@@ -64,14 +65,15 @@ class ModelCosts(ABC):
             part: forward, backward (without recomputation) or both.
 
         Raises:
-            ConfigError: no such layer or part, or a size below 1.
+            ConfigError: no such layer or part, a size below 1, or a tp that does not divide the
+                model or exceeds the cluster.
         """
         self._check_layer(layer)
-        return _part_s(self._layer_s(*checked_sizes(tp=tp, mbs=mbs)), part)
+        return _part_s(self._layer_s(*self._checked(tp, mbs)), part)
 
     def head_time(self, tp: int, mbs: int, part: Part) -> float:
         """Return the seconds of LM head and loss for one micro-batch; raises like layer_time."""
-        return _part_s(self._head_s(*checked_sizes(tp=tp, mbs=mbs)), part)
+        return _part_s(self._head_s(*self._checked(tp, mbs)), part)
 
     def forward_backward_time(self, tp: int, mbs: int) -> float:
         """Return the seconds of one micro-batch through all layers and the head on one stage."""
@@ -86,15 +88,22 @@ class ModelCosts(ABC):
         return 0.0
 
     def p2p(self, num_bytes: float) -> float:
-        """Return the seconds of a message of ``num_bytes`` between neighbouring stages."""
-        return float(self.network.pp.p2p_s(_one(num_bytes))[0])
+        """Return the seconds of a message of ``num_bytes`` between neighbouring stages.
+
+        Raises:
+            ConfigError: the size is negative or no number.
+        """
+        return float(self._p2p_s(column(checked_bytes(num_bytes)))[0])
 
     def allreduce(self, num_bytes: float, n: int) -> float:
-        """Return the seconds of a data-parallel all-reduce of ``num_bytes`` on each of n ranks."""
+        """Return the seconds of a data-parallel all-reduce of ``num_bytes`` on each of n ranks.
+
+        Raises:
+            ConfigError: the size is negative or no number, or n is below 1.
+        """
         (ranks,) = checked_sizes(n=n)
-        if ranks == 1:
-            return 0.0
-        return float(self.network.dp.all_reduce_s(_one(num_bytes), _one(ranks))[0])
+        size = column(checked_bytes(num_bytes))
+        return 0.0 if ranks == 1 else float(self._allreduce_s(size, column(ranks))[0])
 
     def params_bytes(self, layer: int | End) -> int:
         """Return the bytes of 16-bit weights of a layer or an end of the model, over all tp.
@@ -131,14 +140,36 @@ class ModelCosts(ABC):
             strategy: with its techniques.
 
         Raises:
-            ConfigError: no such stage.
+            ConfigError: no such stage, or the degrees do not divide the model.
 
         Source: cost-model.md, point 7
         """
+        self._check_layout(strategy.layout)
         if not 0 <= stage < strategy.pp:
             raise ConfigError(f"stage {stage}: {strategy} has stages 0 to {strategy.pp - 1}")
         row = inputs(self.model, self.cluster, [strategy])
         return float(stage_bytes(row, Stages.of(row), stage)[0])
+
+    def _p2p_s(self, num_bytes: Floats) -> Floats:
+        return self.network.pp.p2p_s(num_bytes)
+
+    def _allreduce_s(self, num_bytes: Floats, ranks: Floats) -> Floats:
+        return self.network.dp.all_reduce_s(num_bytes, ranks)
+
+    def _checked(self, tp: int, mbs: int) -> tuple[int, int]:
+        """Return the sizes; raises ConfigError: no time model has a price for them."""
+        tp, mbs = checked_sizes(tp=tp, mbs=mbs)
+        self._check_layout(Layout(dp=1, tp=tp, pp=1))
+        if tp > self.cluster.num_gpus:
+            most = self.cluster.num_gpus
+            raise ConfigError(f"tp {tp} exceeds the {most} GPUs of {self.cluster.name}")
+        return tp, mbs
+
+    def _check_layout(self, layout: Layout) -> None:
+        ladder = LadderSpec()  # plays no part in a layout's rules
+        space = StrategySpace(model=self.model, num_gpus=layout.num_gpus, ladder=ladder)
+        if rule := space.why_not_layout(layout):
+            raise ConfigError(f"{self.model.name}: {rule}")
 
     def _weight_bytes(self, *names: str) -> int:
         found = blocks(self.model)
@@ -154,42 +185,16 @@ class ModelCosts(ABC):
             raise ConfigError(f"layer {layer}: {self.model.name} has layers 0 to {last}")
 
 
-class CalculonCosts(ModelCosts):
-    """Costs by Calculon's layer equations; its layers are GPT's. The head is ours, see head.py."""
-
-    def __init__(self, model: ModelSpec, cluster: ClusterSpec) -> None:
-        super().__init__(model, cluster)
-        self._times = CalculonWithHead(model, cluster)
-
-    def _layer(self, tp: int, mbs: int) -> Layer:
-        return Layer(model=self.model, gpu=self._times.gpu, mbs=_one(mbs), tp=_one(tp))
-
-    def _layer_s(self, tp: int, mbs: int) -> tuple[float, float]:
-        layer = self._layer(tp, mbs)
-        exchange_s = self._times.tensor_parallel(layer).forward_s
-        both = layer.forward_s + exchange_s, layer.backward_s + exchange_s
-        return float(both[0][0]), float(both[1][0])
-
-    def _head_s(self, tp: int, mbs: int) -> tuple[float, float]:
-        layer = self._layer(tp, mbs)
-        both = self._times.head_forward_s(layer), self._times.head_backward_s(layer)
-        return float(both[0][0]), float(both[1][0])
-
-    def optimizer(self, tp: int, pp: int) -> float:
-        """Return the seconds of Adam's step: a stage's layers and a vocabulary table, by tensor.
-
-        One stage that holds both ends has two tables unless they are tied.
-        """
-        tp, pp = checked_sizes(tp=tp, pp=pp)
-        layers_s = self.model.num_layers / pp * self._layer(tp, 1).optimizer_s(_one(1))
-        num_tables = 2 if pp == 1 and not self.model.tied_embeddings else 1
-        table = _one(self.model.padded_vocab_size * self.model.hidden_size / tp)
-        table_s = self._times.gpu.vector_s(11 * table, 12 * table)
-        return float((layers_s + num_tables * table_s)[0])
-
-
-def _one(value: float) -> Floats:
+def column(value: float) -> Floats:
+    """Return a row of one value, shape [1]."""
     return np.array([value], float)
+
+
+def checked_bytes(num_bytes: float) -> float:
+    """Return the size of a message. Raises ConfigError: it is negative or no number."""
+    if not 0 <= num_bytes < math.inf:
+        raise ConfigError(f"num_bytes = {num_bytes}: must be a number of at least 0")
+    return num_bytes
 
 
 def checked_sizes(**sizes: int) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ NODES = {
     "h100-80g": "dgx-h100",
     "h200": "dgx-h200",
     "b200": "dgx-b200",
+    "v100-32g": "dgx2-v100",
+    "v100-16g": "dgx2-v100",
 }
 """ASSUMED: the links of a GPU type where neither rows nor user name a cluster."""
 
@@ -80,7 +82,7 @@ def _logit_bytes(rows: pd.DataFrame) -> Floats:
     """Bytes kept of a logit. ASSUMED: the FSDP stacks (llm-foundry, torchtitan) fuse the loss."""
     if "dist" not in rows:
         return np.full(len(rows), float(LOGIT_BYTES))
-    is_fused = rows["dist"].astype(str).str.startswith("fsdp")
+    is_fused = rows["dist"].astype(str).str.strip().str.lower().str.startswith("fsdp")
     return np.where(is_fused, FUSED_LOGIT_BYTES, LOGIT_BYTES).astype(float)
 
 
@@ -88,15 +90,19 @@ def _recompute(rows: pd.DataFrame) -> dict[str, Floats]:
     """Shares of the forward pass computed again; some files name finer modes than ours."""
     shares = np.array([SELECTIVE[mode] for mode in rows["recompute"]], float).reshape(-1, 2)
     if "recompute_written" in rows:
-        shares[rows["recompute_written"].isin(HALF_LAYERS).to_numpy()] = 0.5
+        written = rows["recompute_written"].astype(str).str.strip().str.lower()
+        shares[written.isin(HALF_LAYERS).to_numpy()] = 0.5
     return {"recompute_attention": shares[:, 0], "recompute_rest": shares[:, 1]}
 
 
 def _cluster_columns(rows: pd.DataFrame, cluster: ClusterSpec | None) -> dict[str, Floats]:
-    keys = list(zip(rows["gpu"], rows["precision"], rows["gpu_memory_gb"], strict=True))
-    found = {key: _node_columns(*key, cluster) for key in dict.fromkeys(keys)}
-    names = next(iter(found.values()))
-    return {name: np.array([found[key][name][0] for key in keys]) for name in names}
+    kinds = rows[["gpu", "precision", "gpu_memory_gb"]]
+    codes = kinds.groupby(list(kinds.columns), sort=False, dropna=False).ngroup().to_numpy()
+    found = [
+        _node_columns(str(gpu), str(precision), float(memory_gb), cluster)
+        for gpu, precision, memory_gb in kinds.drop_duplicates().to_numpy(object)
+    ]
+    return {name: np.array([kind[name][0] for kind in found])[codes] for name in found[0]}
 
 
 @cache

@@ -62,7 +62,7 @@ def predict_rows(
     Raises:
         ConfigError: no such preset, or no row is of the calibration's GPU type.
     """
-    reasons = pd.Series([why_no_case(row, cluster) for row in _records(rows)], index=rows.index)
+    reasons = why_no_case(rows)
     usable = rows[reasons == ""]
     if preset == "improved":
         found = _at_once(usable, cluster, calibration)
@@ -70,14 +70,10 @@ def predict_rows(
         raise ConfigError(f"preset '{preset}' takes no calibration: only 'improved' does")
     else:
         found = _one_by_one(usable, preset, cluster)
-    cells = dict(found)
-    blank = {place: {"feasible": False, "reason": why} for place, why in reasons.items()}
-    table = [cells.get(place, blank[place]) for place in rows.index]
-    return pd.DataFrame(table, index=rows.index, columns=list(COLUMNS))
-
-
-def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
-    return list(rows.to_dict("records"))
+    table = pd.concat([pd.DataFrame(columns=list(COLUMNS), dtype=object), *found])
+    table = table.reindex(index=rows.index, columns=list(COLUMNS))
+    table["feasible"] = table["feasible"].eq(True)
+    return table.assign(reason=table["reason"].where(reasons == "", reasons))
 
 
 # --- the vectorised model -----------------------------------------------------------------------
@@ -85,8 +81,8 @@ def _records(rows: pd.DataFrame) -> list[dict[Any, Any]]:
 
 def _at_once(
     rows: pd.DataFrame, cluster: ClusterSpec | None, calibration: Calibration | None
-) -> Iterator[tuple[Any, Cells]]:
-    """Yield the cells of each row under `improved`: one call for each GPU type."""
+) -> Iterator[pd.DataFrame]:
+    """Yield the cells of the rows of each GPU type under `improved`."""
     chips = rows["gpu"].map(lambda gpu: SAME_CHIP.get(gpu, gpu))
     if calibration is not None and calibration.gpu not in set(chips):
         raise ConfigError(
@@ -96,23 +92,23 @@ def _at_once(
     for chip, group in rows.groupby(chips):
         is_given = calibration is not None and calibration.gpu == chip
         constants = calibration if calibration is not None and is_given else load(str(chip))
-        yield from _chip_cells(group, cluster, constants)
+        yield _chip_cells(group, cluster, constants)
 
 
 def _chip_cells(
     rows: pd.DataFrame, cluster: ClusterSpec | None, calibration: Calibration
-) -> Iterator[tuple[Any, Cells]]:
+) -> pd.DataFrame:
     inputs = row_inputs(rows, cluster)
     found = predict(inputs, calibration)
     has_time = found.feasible | (found.rule == MEMORY_RULE)
-    columns = {"predicted_s": np.where(has_time, found.time_s, np.nan)}
+    columns: Cells = {"predicted_s": np.where(has_time, found.time_s, np.nan)}
     columns |= {f"predicted_{p}_s": np.where(has_time, s, np.nan) for p, s in found.parts.items()}
-    columns["predicted_memory_bytes"] = found.memory_bytes
-    for i, place in enumerate(rows.index):
-        cells: Cells = {name: column[i] for name, column in columns.items()}
-        why = "" if found.feasible[i] else reason(inputs, found, i)
-        cells["calibrated"] = calibration.calibrated
-        yield place, cells | {"feasible": not why, "reason": why}
+    reasons = np.full(len(rows), "", object)
+    for i in np.flatnonzero(~found.feasible):
+        reasons[i] = reason(inputs, found, int(i))
+    columns |= {"predicted_memory_bytes": found.memory_bytes, "calibrated": calibration.calibrated}
+    columns |= {"feasible": found.feasible, "reason": reasons}
+    return pd.DataFrame(columns, index=rows.index)
 
 
 # --- models of one strategy after another -------------------------------------------------------
@@ -120,13 +116,15 @@ def _chip_cells(
 
 def _one_by_one(
     rows: pd.DataFrame, preset: str, cluster: ClusterSpec | None
-) -> Iterator[tuple[Any, Cells]]:
-    """Yield the cells of each row under any other model, built once for equal rows."""
+) -> Iterator[pd.DataFrame]:
+    """Yield the cells of all rows under any other model, built once for equal rows."""
     models = cache(partial(_model, preset))
-    for place, row in zip(rows.index, _records(rows), strict=True):
+    table = []
+    for row in rows.to_dict("records"):
         strategy = strategy_of(row)
         prices = models(model_of(row), cluster_of(row, cluster), strategy.techniques)
-        yield place, _cells(prices, strategy)
+        table.append(_cells(prices, strategy))
+    yield pd.DataFrame(table, index=rows.index)
 
 
 def _model(

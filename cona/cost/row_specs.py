@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from cona import config
 from cona.cost.row_inputs import NODES
 from cona.cost.table_rows import strategy_of
@@ -47,7 +49,7 @@ def cluster_of(row: dict[Any, Any], given: ClusterSpec | None) -> ClusterSpec:
         ConfigError: the GPU type is unknown.
     """
     if row["gpu"] not in NODES:
-        raise ConfigError(f"unknown GPU '{row['gpu']}': valid: {', '.join(NODES)}")
+        raise ConfigError(_unknown_gpu(row["gpu"]))
     links = given or config.load(ClusterSpec, NODES[row["gpu"]])
     # Calculon's system of two-GPU nodes puts dp and pp between nodes even for two GPUs.
     least_nodes = 2 if str(row.get("system", "")).endswith("gpu_node") else 1
@@ -62,18 +64,56 @@ def cluster_of(row: dict[Any, Any], given: ClusterSpec | None) -> ClusterSpec:
     return links.model_copy(update=facts)
 
 
-def why_no_case(row: dict[Any, Any], cluster: ClusterSpec | None) -> str:
-    """Return why a normalised row describes nothing that could run; empty if it does.
+def why_no_case(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return why each normalised row describes nothing that could run; empty if it does.
 
     Args:
-        row: a normalised row.
-        cluster: whose links to take; None: those usual for the GPU type.
+        rows: from ``cona.cost.rows.normalise``, shape [rows].
     """
+    reasons = rows["problem"].astype(object)
+    for found in (_model_reasons(rows), _gpu_reasons(rows), _layout_reasons(rows)):
+        reasons = reasons.mask(reasons == "", found)
+    return reasons
+
+
+def _model_reasons(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return why each row's model is none, each distinct model checked once."""
+    models = rows.groupby(list(_MODEL_FACTS), sort=False)
+    firsts = rows[~rows.duplicated(list(_MODEL_FACTS))].to_dict("records")
+    number = models.ngroup()
+    return number.map(dict(enumerate(map(_why_no_model, firsts)))).astype(object)
+
+
+def _why_no_model(row: dict[Any, Any]) -> str:
     try:
-        model_of(row), cluster_of(row, cluster)
+        model_of(row)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _gpu_reasons(rows: pd.DataFrame) -> pd.Series[str]:
+    reasons = {gpu: "" if gpu in NODES else _unknown_gpu(gpu) for gpu in rows["gpu"].unique()}
+    return rows["gpu"].map(reasons).astype(object)
+
+
+def _unknown_gpu(gpu: str) -> str:
+    return f"unknown GPU '{gpu}': valid: {', '.join(NODES)}"
+
+
+def _layout_reasons(rows: pd.DataFrame) -> pd.Series[str]:
+    reasons = pd.Series("", index=rows.index, dtype=object)
+    used = rows["dp"] * rows["tp"] * rows["pp"] * rows["cp"]
+    does_not_divide = rows["gbs"] % (rows["dp"] * rows["mbs"]) != 0
+    is_none = (does_not_divide | (used != rows["num_gpus"])).to_numpy(bool)
+    bad = rows[is_none]
+    reasons.update(pd.Series([_why_no_layout(row) for row in bad.to_dict("records")], bad.index))
+    return reasons
+
+
+def _why_no_layout(row: dict[Any, Any]) -> str:
+    try:
         num_gpus = strategy_of(row).num_gpus
     except ConfigError as error:
         return str(error)
-    if num_gpus != row["num_gpus"]:
-        return f"dp*tp*pp*cp = {num_gpus} is not the number of GPUs, {row['num_gpus']}"
-    return ""
+    return f"dp*tp*pp*cp = {num_gpus} is not the number of GPUs, {row['num_gpus']}"

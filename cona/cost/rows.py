@@ -6,17 +6,17 @@ and of Calculon's own answers; `docs/row-formats.md` lists their columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cona.cost import row_words
 from cona.cost.gpu_names import memory_gb
+from cona.cost.row_cells import MAX_COUNT, Cells, each
+from cona.cost.row_formats import Format, format_of
 from cona.errors import ConfigError, nearest
 from cona.specs import ClusterSpec
 
@@ -31,33 +31,6 @@ TIME_UNITS_S = {"iteration_s": 1.0, "iteration_seconds": 1.0, "seconds": 1.0, "i
 
 ASSUMED_VOCAB = 51200
 """ASSUMED: vocabulary where a file states none (vTrain names 50257 or 51200)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Format:
-    """A column format: how it is recognised, and what its files leave unsaid."""
-
-    name: str
-    """The group of its rows, where no column names one."""
-    mark: str | None
-    """The column that only this format has; None: what all others are."""
-    precision: str = "fp16"
-    recompute: str = "none"
-    dist: str = "ddp"
-    launch_profile: str = "megatron-deepspeed"
-    """The software stack whose kernel-launch floor the rows pay."""
-    gpu: str = "a100-80g"
-    """ASSUMED for vTrain, whose pages say A100 only."""
-    gpus_per_node: int = 8
-
-
-FORMATS = (
-    Format(name="published", mark="gpu_type", precision="bf16", launch_profile="tuned"),
-    Format(name="calculon", mark="system", recompute="full", dist="zero1"),
-    Format(name="vtrain-multi-node", mark="params_b", recompute="full", launch_profile="tuned"),
-    Format(name="vtrain-single-node", mark=None),
-)
-"""In the order in which they are tried."""
 
 
 def read_rows(path: Path, cluster: ClusterSpec | None = None) -> pd.DataFrame:
@@ -80,52 +53,78 @@ def read_rows(path: Path, cluster: ClusterSpec | None = None) -> pd.DataFrame:
     return normalise(read_csv(path), where=str(path), cluster=cluster)
 
 
+def read_measured(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[Path]]:
+    """Read files of measured rows into one frame, leaving out a model's answers.
+
+    Args:
+        paths: CSVs in any of the four formats.
+
+    Returns:
+        The rows of all files with measurements, and the files that hold a model's answers.
+
+    Raises:
+        ConfigError: see ``read_rows``; or no file holds measurements.
+    """
+    frames = {path: read_rows(path) for path in paths}
+    kept = [frame for frame in frames.values() if frame["is_measured"].all()]
+    answers = [path for path, frame in frames.items() if not frame["is_measured"].all()]
+    if not kept:
+        named = ", ".join(map(str, answers))
+        raise ConfigError(f"{named}: a model's answers; expected a file of measured times")
+    return pd.concat(kept, ignore_index=True), answers
+
+
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read a CSV as it is. Raises ConfigError: no such file, not a CSV, or no row."""
+    """Read a CSV as text, cell by cell. Raises ConfigError: no such file, not a CSV, or no row."""
     try:
-        raw = pd.read_csv(path)
+        raw = pd.read_csv(path, dtype=str, keep_default_na=False)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except pd.errors.EmptyDataError as error:
         raise ConfigError(f"{path}: the file is empty; expected a header and rows") from error
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a CSV: {' '.join(str(error).split())}") from error
+    if not isinstance(raw.index, pd.RangeIndex):
+        raise ConfigError(f"{path}: not a CSV: its rows have more cells than its header")
     if raw.empty:
         raise ConfigError(f"{path}: no row below the header; expected at least one")
     return raw
 
 
-def normalise(raw: pd.DataFrame, *, where: str, cluster: ClusterSpec | None = None) -> pd.DataFrame:
+def normalise(
+    raw: pd.DataFrame, *, where: str, cluster: ClusterSpec | None = None, is_lenient: bool = False
+) -> pd.DataFrame:
     """Turn the rows of one of the four formats into the columns that the cost model reads.
 
     Args:
-        raw: the rows as they were written.
+        raw: the rows as they were written, numbers or text.
         where: the file, for errors and the column ``source_file``.
-        cluster: says the GPU type and the GPUs per node where no column does.
+        cluster: says the GPU type and the GPUs per node where no cell does.
+        is_lenient: a bad cell becomes the row's ``problem``, and times are not used, hence not
+            checked.
 
     Returns:
         family, num_layers, hidden_size, num_heads, num_kv_heads, ffn_size, seq_length,
         vocab_size, gpu, gpu_memory_gb, num_gpus, gpus_per_node, precision, tp, pp, dp, cp,
         virtual_stages, mbs, gbs, recompute, zero_stage, sequence_parallel, overlap,
-        flash_attention, launch_profile, group, source_file, iteration_s; then the other original
-        columns, a column ``recompute`` as ``recompute_written``.
+        flash_attention, launch_profile, group, source_file, iteration_s, is_measured, problem;
+        then the other original columns, a column ``recompute`` as ``recompute_written``.
 
     Raises:
-        ConfigError: see ``read_rows``.
+        ConfigError: see ``read_rows``; if lenient, only for a missing column.
     """
     _check_columns(raw, where)
-    form = next(f for f in FORMATS if f.mark is None or f.mark in raw.columns)
-    if cluster:
-        form = replace(form, gpu=cluster.gpu, gpus_per_node=cluster.gpus_per_node)
-    counts = {name: _counts(raw, name, where) for name in REQUIRED}
-    counts |= {name: _counts(raw, name, where) for name in OPTIONAL_COUNTS if name in raw.columns}
-    parts = _model_columns(raw, counts) | _place_columns(raw, form, counts, where)
+    form = format_of(set(raw.columns), where, cluster)
+    cells = Cells(raw, where, is_lenient)
+    counts = {name: cells.counts(name, is_required=True) for name in REQUIRED}
+    optional = [name for name in OPTIONAL_COUNTS if name in raw.columns]
+    counts |= {name: cells.counts(name, is_required=False) for name in optional}
+    parts = _model_columns(cells, counts) | _place_columns(cells, form, counts)
     parts |= {name: counts[name].astype(int) for name in ("tp", "pp", "dp", "mbs", "gbs")}
-    parts |= _technique_columns(raw, form, counts, where)
-    parts["group"] = _words(raw, "group", form.name)
-    parts["source_file"] = where
-    parts["iteration_s"] = _iteration_s(raw, where)
-    frame = pd.DataFrame(parts, index=raw.index)
+    parts |= _technique_columns(cells, form, counts)
+    parts |= {"group": cells.words("group", form.name), "source_file": where}
+    parts |= {"iteration_s": _iteration_s(cells), "is_measured": form.is_measured}
+    frame = pd.DataFrame(parts | {"problem": cells.problems}, index=raw.index)
     others = raw.rename(columns={"recompute": "recompute_written"})
     return frame.join(others[[name for name in others.columns if name not in frame.columns]])
 
@@ -139,39 +138,12 @@ def _check_columns(raw: pd.DataFrame, where: str) -> None:
             )
 
 
-def _counts(raw: pd.DataFrame, name: str, where: str) -> pd.Series[float]:
-    """Return a column of positive whole numbers; empty cells stay NaN where they may."""
-    values = pd.to_numeric(raw[name], errors="coerce")
-    is_bad = (values.isna() & raw[name].notna()) | (values < 1) | (values % 1 != 0) & values.notna()
-    if name in REQUIRED:
-        is_bad |= values.isna()
-    _refuse(raw, name, is_bad.to_numpy(), "must be a whole number of at least 1", where)
-    return values.astype(float)
-
-
-def _refuse(raw: pd.DataFrame, name: str, is_bad: NDArray[np.bool_], rule: str, where: str) -> None:
-    """Raise ConfigError for the first bad cell of a column; line 1 is the header."""
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise ConfigError(f"{where}, line {row + 2}: {name} = {raw[name].iloc[row]!s}: {rule}")
-
-
-def _iteration_s(raw: pd.DataFrame, where: str) -> pd.Series[float]:
+def _iteration_s(cells: Cells) -> pd.Series[float]:
     """Return the measured seconds; NaN in every row if no column holds times."""
-    name = next((name for name in TIME_UNITS_S if name in raw.columns), None)
+    name = next((name for name in TIME_UNITS_S if name in cells.raw.columns), None)
     if name is None:
-        return pd.Series(np.nan, index=raw.index)
-    values = pd.to_numeric(raw[name], errors="coerce").astype(float)
-    is_bad = ~(np.isfinite(values.to_numpy()) & (values.to_numpy() > 0))
-    _refuse(raw, name, is_bad, "a time must be above 0", where)
-    return values * TIME_UNITS_S[name]
-
-
-def _words(raw: pd.DataFrame, name: str, default: str) -> pd.Series[str]:
-    """Return a column of words, the default where it is missing or empty."""
-    if name not in raw.columns:
-        return pd.Series(default, index=raw.index, dtype=object)
-    return raw[name].astype(object).where(raw[name].notna(), default).astype(str).str.strip()
+        return pd.Series(np.nan, index=cells.raw.index)
+    return cells.times(name) * TIME_UNITS_S[name]
 
 
 def _or(counts: dict[str, pd.Series[float]], name: str, default: Any) -> pd.Series[int]:
@@ -181,11 +153,11 @@ def _or(counts: dict[str, pd.Series[float]], name: str, default: Any) -> pd.Seri
     return column.fillna(default).astype(int)
 
 
-def _model_columns(raw: pd.DataFrame, counts: dict[str, pd.Series[float]]) -> dict[str, Any]:
-    is_swiglu = _words(raw, "mlp", "gelu").str.lower() == "swiglu"
-    is_bert = _words(raw, "model", "").str.lower().str.contains("bert")
+def _model_columns(cells: Cells, counts: dict[str, pd.Series[float]]) -> dict[str, Any]:
+    is_swiglu = _says(cells.words("mlp", "gelu"), r"swiglu")
+    is_bert = each(cells.words("model", ""), lambda name: "bert" in name.lower())
     return {
-        "family": np.select([is_bert, is_swiglu], ["bert", "llama"], "gpt"),
+        "family": np.select([is_bert.astype(bool), is_swiglu], ["bert", "llama"], "gpt"),
         "num_layers": counts["layers"].astype(int),
         "hidden_size": counts["hidden"].astype(int),
         "num_heads": counts["heads"].astype(int),
@@ -197,54 +169,59 @@ def _model_columns(raw: pd.DataFrame, counts: dict[str, pd.Series[float]]) -> di
 
 
 def _place_columns(
-    raw: pd.DataFrame, form: Format, counts: dict[str, pd.Series[float]], where: str
+    cells: Cells, form: Format, counts: dict[str, pd.Series[float]]
 ) -> dict[str, Any]:
     """Return the GPUs: their type, memory, number and nodes."""
-    named = _words(raw, "gpu_type", form.gpu)
-    if form.mark == "system":
-        named = raw["system"].astype(str)
-    per_node = named.str.extract(r"(\d+)gpu", expand=False).astype(float).fillna(form.gpus_per_node)
-    degrees = counts["tp"] * counts["pp"] * counts["dp"]
+    named = cells.words(form.gpu_column, form.gpu)
+    per_node = each(named, row_words.gpus_in_node).astype(float)
+    is_none = (per_node < 1) | (per_node > MAX_COUNT)
+    if is_none.any():
+        cells.flag(form.gpu_column, is_none.to_numpy(), "a node has at least 1 GPU")
+    per_node = per_node.mask(is_none).fillna(form.gpus_per_node)
     cp = _or(counts, "cp", 1)
+    degrees = counts["tp"] * counts["pp"] * counts["dp"] * cp
+    is_huge = degrees > MAX_COUNT
+    cells.note(is_huge.to_numpy(), f"dp*tp*pp*cp exceeds {MAX_COUNT:g} GPUs")
     return {
-        "gpu": _each(named, row_words.gpu_type, "gpu_type", where),
-        "gpu_memory_gb": named.map(memory_gb).astype(float),
-        "num_gpus": _or(counts, "gpus", degrees * cp),
+        "gpu": cells.translate(named, row_words.gpu_type, form.gpu_column, ""),
+        "gpu_memory_gb": each(named, memory_gb).astype(float),
+        "num_gpus": _or(counts, "gpus", degrees.mask(is_huge, 1)),
         "gpus_per_node": _or(counts, "gpus_per_node", per_node),
         "cp": cp,
     }
 
 
 def _technique_columns(
-    raw: pd.DataFrame, form: Format, counts: dict[str, pd.Series[float]], where: str
+    cells: Cells, form: Format, counts: dict[str, pd.Series[float]]
 ) -> dict[str, Any]:
-    recompute = _words(raw, "recompute", form.recompute).str.lower()
-    dist = _words(raw, "dist", form.dist).str.lower()
-    notes = _words(raw, "notes", "").str.lower()
-    zero_stage = _each(dist, row_words.zero_stage, "dist", where)
-    is_debug = notes.str.contains("deterministic|debug")
+    recompute = each(cells.words("recompute", form.recompute), str.lower)
+    dist = each(cells.words("dist", form.dist), str.lower)
+    notes = cells.words("notes", "")
+    precision = cells.words("precision", form.precision)
+    zero_stage = cells.translate(dist, row_words.zero_stage, "dist", 0)
+    is_fsdp = _says(dist, r"[fh]sdp\d?")
+    has_flash = _says(recompute, "flash") | is_fsdp & ~_denies(notes, _FLASH) | _says(notes, _FLASH)
     return {
-        "precision": _each(
-            _words(raw, "precision", form.precision), row_words.precision, "precision", where
-        ),
+        "precision": cells.translate(precision, row_words.precision, "precision", "bf16"),
         "virtual_stages": _or(counts, "vpp", 1),
-        "recompute": _each(recompute, row_words.recompute, "recompute", where),
-        "zero_stage": zero_stage.where((counts["dp"] > 1) | (form.mark != "system"), 0),
-        "sequence_parallel": recompute.str.contains(r"\+sp", regex=True),
-        "overlap": dist.str.contains("overlap|fsdp|hsdp", regex=True),
-        "flash_attention": recompute.eq("flash")
-        | dist.str.contains("fsdp")
-        | notes.str.contains(r"\bflash", regex=True),
-        "launch_profile": np.where(is_debug, "debug", form.launch_profile),
+        "recompute": cells.translate(recompute, row_words.recompute, "recompute", "none"),
+        "zero_stage": zero_stage.where((counts["dp"] > 1) | (form.gpu_column != "system"), 0),
+        "sequence_parallel": each(recompute, row_words.is_sequence_parallel).astype(bool),
+        "overlap": _says(dist, "overlap") | is_fsdp & ~_denies(dist, "overlap"),
+        "flash_attention": has_flash,
+        "launch_profile": np.where(_says(notes, _DEBUG), "debug", form.launch_profile),
     }
 
 
-def _each(
-    words: pd.Series[str], meaning: Callable[[str], Any], column: str, where: str
-) -> pd.Series[Any]:
-    """Translate a column of words, each distinct one once; an error names the column's file."""
-    try:
-        known = {word: meaning(word) for word in words.unique()}
-    except ConfigError as error:
-        raise ConfigError(f"{where}: column '{column}': {error}") from error
-    return words.map(known)
+_FLASH = r"flash(attention|attn)?\d?"
+_DEBUG = r"deterministic|debug"
+
+
+def _says(texts: pd.Series[str], word: str) -> pd.Series[bool]:
+    """Whether each text says a word, as a regular expression, without denying it."""
+    return each(texts, lambda text: row_words.says(text, word)).astype(bool)
+
+
+def _denies(texts: pd.Series[str], word: str) -> pd.Series[bool]:
+    """Whether each text has a word and says it is not so."""
+    return each(texts, lambda text: row_words.denies(text, word)).astype(bool)

@@ -86,7 +86,7 @@ def test_the_fit_finds_the_gpu_and_predict_uses_it(calibrated: tuple[Path, Resul
     ("arguments", "sentence"),
     [
         (["--gpu", "h100-80g"], "0 rows of GPU 'h100-80g' have a time"),
-        (["--gpu", "v100"], "unknown GPU 'v100': valid:"),
+        (["--gpu", "p100"], "unknown GPU 'p100': valid:"),
         (["--out", "x.csv"], "--out x.csv: the suffix must be .yaml"),
         (["--out", "no/folder/x.yaml"], "no/folder/x.yaml: No such file"),
     ],
@@ -113,3 +113,43 @@ def test_rows_without_times_and_of_other_gpus_are_refused(
     options = ("--calibration", str(calibrated[0]), "--out", str(tmp_path / "out.csv"))
     failed = invoke("predict", str(path), "--preset", "improved", *options)
     assert "the calibration is for GPU 'a100-80g'; the rows are of h100-80g" in failed.stderr
+
+
+def calibrate(folder: Path, *frames: pd.DataFrame) -> tuple[dict, Result]:
+    paths = [folder / f"{i}.csv" for i in range(len(frames))]
+    for path, rows in zip(paths, frames, strict=True):
+        rows.to_csv(path, index=False)
+    out = folder / "x.yaml"
+    done = invoke("calibrate", *map(str, paths), "--gpu", "a100-80g", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    return yaml.safe_load(out.read_text(encoding="utf-8")), done
+
+
+def test_rows_of_one_shape_are_left_out_by_tp_and_mbs(tmp_path: Path) -> None:
+    rows = measured(TRUTH)
+    content, _ = calibrate(tmp_path, rows[(rows["hidden"] == 1024) & (rows["layers"] == 12)])
+    assert content["residuals"][0]["num_rows"] == 6
+
+
+def test_rows_of_one_cell_give_a_fit_without_errors_on_rows_left_out(tmp_path: Path) -> None:
+    rows = measured(TRUTH).head(1)
+    content, done = calibrate(tmp_path, pd.concat([rows] * 6))
+    assert content["residuals"] == []
+    assert done.stdout.startswith("no errors on rows left out: all rows are of one shape")
+
+
+def test_a_models_answers_are_skipped_aloud(tmp_path: Path) -> None:
+    answers = measured(TRUTH).assign(system="a100_80g:all_nvlink", seconds=100.0)
+    rows = measured(TRUTH)[::4]
+    content, done = calibrate(tmp_path, rows, answers.drop(columns="iteration_ms"))
+    assert "1.csv: skipped: a model's answers" in done.stderr
+    assert [r["num_rows"] for r in content["residuals"]] == [len(rows)]
+
+
+def test_only_constants_that_rows_moved_are_named_as_fitted(
+    calibrated: tuple[Path, Result],
+) -> None:
+    content = yaml.safe_load(calibrated[0].read_text(encoding="utf-8"))
+    assert "gemm_efficiency" in content["fitted"]
+    assert "launch_s.debug" not in content["fitted"]
+    assert "inter_rate" not in content["fitted"]

@@ -182,6 +182,31 @@ def test_emit_prints_the_winner_and_nothing_else_to_stdout() -> None:
     assert f"--micro-batch-size {winner.mbs} " in flags
 
 
+def test_emit_takes_the_fastest_that_the_trainer_can_run(tmp_path: Path) -> None:
+    """A slow network makes a pipeline the fastest, which DeepSpeed lacks beside ZeRO-2."""
+    slow = {"bandwidth_gb_s": 1, "efficiency": 0.5, "latency_us": 20}
+    path = facts(ClusterSpec, CLUSTER, tmp_path, inter_node=slow)
+    asked = ("plan", "--model", MODEL, "--cluster", path, "--gbs", "64", "--zero", "2")
+    content = json.loads(invoke(*asked, "--json", "--top", "1000").stdout)
+    found = content["rungs"][0]["strategies"]
+    assert found[0]["pp"] > 1
+    flat = next(one for one in found if one["pp"] == 1)
+    done = invoke(*asked, "--top", "1", "--emit", "deepspeed")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["train_micro_batch_size_per_gpu"] == flat["mbs"]
+    first, second = done.stderr.splitlines()[:2]
+    assert first.startswith(f"# not the fastest, {found[0]['strategy']} zero2: zero_stage 2: Deep")
+    assert second == f"# {flat['strategy']} zero2"
+
+
+def test_emit_refuses_where_the_trainer_can_run_nothing(tmp_path: Path) -> None:
+    model = facts(ModelSpec, MODEL, tmp_path, num_heads=1, num_kv_heads=1)
+    asked = ("plan", "--model", model, "--cluster", CLUSTER, "--gbs", "1", "--zero", "2")
+    failed = invoke(*asked, "--emit", "deepspeed")
+    assert failed.exit_code == 2
+    assert "allows at most stage 1, and no other strategy can run" in failed.stderr
+
+
 def test_the_figure_is_written_as_png_and_pdf(tmp_path: Path) -> None:
     done = invoke(*BASE, "--gbs", "64", *HEAD, "--figure", str(tmp_path / "parts.png"))
     assert done.exit_code == 0, done.output
@@ -218,6 +243,8 @@ def test_bars_of_the_figure_end_at_the_iteration_time() -> None:
         (["--zero", "4"], "zero_stage 4: must be 0, 1, 2 or 3"),
         (["--recompute", "some"], "recompute 'some': valid: none, selective, full"),
         (["--virtual-stages", "0"], "virtual_stages = 0: must be at least 1"),
+        (["--context-parallel", "3"], "3 does not divide the 4 GPUs; nearest: 2"),
+        (["--context-parallel", "1", "--context-parallel", "8"], "the 4 GPUs; nearest: 4"),
         (["--figure", "x.gif"], "the suffix must be one of .png, .pdf"),
         (["--figure", "no/folder/x.png"], "there is no folder 'no/folder'"),
         (["--model", "none/config.json"], "No such file"),
@@ -238,6 +265,20 @@ def test_calculon_refuses_techniques_that_it_would_not_price() -> None:
     assert "leave the techniques out" in failed.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--ladder", "--top", "10"], "--top has no effect with --ladder"),
+        (["--gbs", "8", "--gbs-max", "256"], "--gbs-max is the last batch of --ladder"),
+        (["--gbs", "8", "--json", "--emit", "megatron"], "--json and --emit both print"),
+    ],
+)
+def test_options_without_effect_are_refused(arguments: list[str], sentence: str) -> None:
+    failed = invoke(*BASE, *arguments)
+    assert (failed.exit_code, failed.stdout) == (2, "")
+    assert f"Error: {sentence}" in failed.stderr
+
+
 def test_a_batch_size_is_needed_and_a_ladder_doubles() -> None:
     assert "--gbs is missing" in invoke(*BASE).stderr
     assert "--ladder" in invoke(*BASE, "--ladder", "--gbs-max", "48").stderr
@@ -253,6 +294,8 @@ def test_a_batch_size_is_needed_and_a_ladder_doubles() -> None:
         ({"gpu_memory_gb": -80}, "gpu_memory_gb = -80"),
         ({"bandwidth": 3}, "unknown key 'bandwidth'"),
         ({"gpu": "a100-81g"}, "GPU 'a100-81g': did you mean 'a100-80g'?"),
+        ({"gpu": "NVIDIA H100"}, "GPU 'NVIDIA H100': did you mean 'h100-80g'?"),
+        ({"gpu": "H300"}, "unknown GPU 'H300': valid: a100-80g, a100-40g, h100-80g"),
         ({"intra_node": {"efficiency": 0.5, "latency_us": 1}}, "'intra_node.bandwidth_gb_s'"),
     ],
 )
@@ -262,6 +305,15 @@ def test_a_bad_cluster_file_is_refused(tmp_path: Path, changes: dict, sentence: 
     assert failed.exit_code == 2
     assert sentence in failed.stderr
     assert failed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("preset", ["calculon", "improved"])
+@pytest.mark.parametrize("spelling", ["A100_80GB", "a100 80g", "A100-80GB"])
+def test_a_gpu_may_be_spelled_in_other_ways(tmp_path: Path, spelling: str, preset: str) -> None:
+    path = facts(ClusterSpec, CLUSTER, tmp_path, gpu=spelling)
+    asked = ("plan", "--model", MODEL, "--cluster", path, "--gbs", "8", "--preset", preset)
+    found = json.loads(invoke(*asked, "--json").stdout)
+    assert found["rungs"] == planned("--gbs", "8", "--preset", preset)["rungs"]
 
 
 def test_a_model_whose_heads_do_not_divide_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cona import cli, config
-from cona.cost import time_model
+from cona.cost import row_specs, time_model
 from cona.specs import ClusterSpec, ModelSpec
 from cona.strategy import Strategy
 
@@ -97,21 +97,76 @@ def test_the_cluster_option_gives_links_and_gpu(rows_csv: Path) -> None:
 def test_an_unknown_gpu_spoils_its_row_only(rows_csv: Path) -> None:
     header = "layers,hidden,heads,seq,dp,tp,pp,mbs,gbs,gpu_type\n"
     rows = "".join(
-        f"24,1024,16,1024,1,1,1,1,8,{gpu}\n" for gpu in ("V100-32GB", "A100_80gb", "H200")
+        f"24,1024,16,1024,1,1,1,1,8,{gpu}\n" for gpu in ("P100-16GB", "A100_80gb", "H200")
     )
     rows_csv.write_text(header + rows, encoding="utf-8")
     found = predicted(rows_csv)
     assert list(found["feasible"]) == [False, True, True]
     assert list(found["calibrated"].iloc[1:]) == [True, False]
-    assert "unknown GPU 'V100-32GB'" in found["reason"].iloc[0]
+    assert "unknown GPU 'P100-16GB'" in found["reason"].iloc[0]
     assert math.isnan(found["predicted_s"].iloc[0])
+
+
+@pytest.mark.parametrize("preset", ["calculon", "improved"])
+def test_bad_cells_spoil_their_row_only(rows_csv: Path, preset: str) -> None:
+    text = (
+        "gpus,gbs,mbs,hidden,heads,layers,seq,tp,dp,pp,iteration_ms,dist,vpp,remark\n"
+        "8,32,4,1024,16,24,1024,2,2,2,,ddp,1,no time\n"
+        "8,32,4,1024,16,,1024,2,2,2,250,ddp,,layers\n"
+        "8,32,4,1024,16,24,1024,2,2,2,250,ring,1,dist\n"
+        "8,1e19,4,1024,16,24,1024,2,2,2,250,,1,gbs\n"
+        "8,032,4,1024,16,24,1024,2,2,2,0,ddp,1.0,zero time\n"
+    )
+    rows_csv.write_text(text, encoding="utf-8")
+    rows = predicted(rows_csv, "--preset", preset).set_index("remark")
+    assert list(rows["feasible"]) == [True, False, False, False, True]
+    assert rows["predicted_s"].notna().tolist() == list(rows["feasible"])
+    assert rows["reason"].notna().tolist() == [not f for f in rows["feasible"]]
+    assert "gbs = 1e19" in rows.loc["gbs", "reason"]
+    written = rows_csv.with_name("out.csv").read_text(encoding="utf-8").splitlines()
+    assert all(new.startswith(old) for old, new in zip(text.splitlines(), written, strict=True))
+
+
+def test_a_system_without_gpus_or_empty_spoils_its_row_only(rows_csv: Path) -> None:
+    head = "layers,hidden,heads,ffn,seq,system,dp,tp,pp,mbs,gbs,seconds\n"
+    systems = ("a100_80g_0gpu_node", "", "a100_80g_2gpu_node")
+    lines = "".join(f"24,2048,16,8192,1024,{s},2,2,1,4,64,1\n" for s in systems)
+    rows_csv.write_text(head + lines, encoding="utf-8")
+    for preset in ("calculon", "improved"):
+        assert list(predicted(rows_csv, "--preset", preset)["feasible"]) == [False, False, True]
+
+
+def test_rows_of_older_and_pcie_gpus_get_a_number(rows_csv: Path) -> None:
+    gpus = ("V100-32GB", "Tesla V100-SXM2-16GB", "A100-PCIE-80GB", "H100-PCIe")
+    head = "layers,hidden,heads,seq,dp,tp,pp,mbs,gbs,gpu_type,precision\n"
+    lines = "".join(f"24,1024,16,1024,1,1,1,1,8,{gpu},fp16\n" for gpu in gpus)
+    rows_csv.write_text(head + lines, encoding="utf-8")
+    found = predicted(rows_csv)
+    assert found["feasible"].all()
+    assert list(found["calibrated"]) == [False, False, True, True]
+    assert found["predicted_s"].iloc[0] > 2 * found["predicted_s"].iloc[2]
+
+
+def test_each_shape_is_checked_once(rows_csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header, line = ROWS.splitlines()[:2]
+    rows_csv.write_text("\n".join([header, *[line] * 500]) + "\n", encoding="utf-8")
+    checked = []
+    monkeypatch.setattr(row_specs, "model_of", lambda row: checked.append(row))
+    assert len(predicted(rows_csv, "--preset", "improved")) == 500
+    assert len(checked) == 1
+
+
+def test_the_rows_are_never_overwritten(rows_csv: Path) -> None:
+    failed = invoke("predict", str(rows_csv), "--out", str(rows_csv.parent / "." / "rows.csv"))
+    assert failed.exit_code == 2
+    assert "it is ROWS.csv itself" in failed.stderr
+    assert rows_csv.read_text(encoding="utf-8") == ROWS
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "sentence"),
     [
         ("a,b\n1,2\n", [], "column 'layers' is missing"),
-        (ROWS.replace("250,fine", "0,fine"), [], "line 2: iteration_ms = 0"),
         (ROWS, ["--preset", "improve"], "unknown preset 'improve'"),
         (ROWS, ["--cluster", "dgx-a10"], "did you mean 'dgx-a100'?"),
         (ROWS, ["--out", "no/folder/out.csv"], "--out no/folder/out.csv"),

@@ -25,7 +25,7 @@ def load(name: str) -> ClusterSpec:
 
 def test_the_classes_of_the_issue_are_there() -> None:
     gpus = {load(name).gpu for name in SHIPPED}
-    assert gpus == {"a100-40g", "a100-80g", "h100-80g", "h200", "b200"}
+    assert gpus == {"a100-40g", "a100-80g", "h100-80g", "h200", "b200", "v100-32g"}
     assert {"a100-pcie", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"} < set(SHIPPED)
 
 
@@ -126,6 +126,6 @@ def test_a_wrong_field_is_explained(tmp_path: Path, key: str, value: object, sen
 
 
 def test_an_unknown_gpu_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    cluster = load(described(tmp_path, gpu="h100-80gb"))
-    with pytest.raises(ConfigError, match="unknown GPU 'h100-80gb': did you mean 'h100-80g'"):
+    cluster = load(described(tmp_path, gpu="h100-81gb"))
+    with pytest.raises(ConfigError, match="unknown GPU 'h100-81gb': did you mean 'h100-80g'"):
         time_model("calculon", config.load(ModelSpec, "gpt3-1.3b"), cluster)

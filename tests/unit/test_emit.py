@@ -8,7 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from cost.cost_cases import GPT, LLAMA
+from cost.cost_cases import BERT, GPT, LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,8 +48,29 @@ def test_megatron_shape_and_degrees() -> None:
         "context-parallel-size": "1",
         "micro-batch-size": "4",
         "global-batch-size": "64",
+        "bf16": "",
+        "overlap-grad-reduce": "",
+        "norm-epsilon": "1e-05",
+        "hidden-dropout": "0",
+        "attention-dropout": "0",
     }
     assert found == expected
+
+
+def test_megatron_gets_the_models_dropout_and_epsilon() -> None:
+    model = BERT.model_copy(update={"dropout": 0.1, "norm_eps": 1e-12})
+    found = flags(emit("megatron", strategy(), model).text)
+    assert (found["hidden-dropout"], found["attention-dropout"]) == ("0.1", "0.1")
+    assert found["norm-epsilon"] == "1e-12"
+    assert "disable-bias-linear" not in found  # BERT and GPT have biases
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_megatron_overlaps_what_the_price_overlaps(stage: int) -> None:
+    found = flags(emit("megatron", strategy(zero_stage=stage), GPT).text)
+    assert "overlap-grad-reduce" in found
+    assert ("overlap-param-gather" in found) == ("use-distributed-optimizer" in found)
+    assert ("overlap-param-gather" in found) == (stage > 0)
 
 
 def test_megatron_llama_is_grouped_gated_and_rotary() -> None:

@@ -90,6 +90,27 @@ def test_defaults_of_llama(tmp_path: Path) -> None:
     assert hf.load(write(tmp_path, nested)).rope_theta == 7.0
 
 
+def test_one_expert_and_no_biases_are_a_plain_model(tmp_path: Path) -> None:
+    plain = {"num_local_experts": 1, "num_experts": 0, "attention_bias": False, "mlp_bias": None}
+    assert hf.load(write(tmp_path, LLAMA | plain)) == hf.load(write(tmp_path, LLAMA))
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("my model (v2)", "my-model-v2"),
+        (".hidden", "hidden"),
+        ("Größe 1", "Gr-e-1"),
+        ("Ö", "llama"),
+    ],
+)
+def test_a_folder_of_any_name_gives_a_valid_one(tmp_path: Path, folder: str, name: str) -> None:
+    path = tmp_path / folder / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(LLAMA))
+    assert hf.load(path).name == name
+
+
 def test_the_user_chooses_the_sequence_length(tmp_path: Path) -> None:
     assert hf.load(write(tmp_path, LLAMA), seq_length=4096).seq_length == 4096
 
@@ -106,8 +127,21 @@ def test_the_user_chooses_the_sequence_length(tmp_path: Path) -> None:
         (LLAMA | {"hidden_size": 2000, "head_dim": None}, "2000 is not divisible by num_heads 32"),
         (LLAMA | {"num_key_value_heads": 5}, "num_heads 32 is not divisible by num_kv_heads 5"),
         (LLAMA | {"num_hidden_layers": -1}, "num_layers = -1"),
-        (LLAMA | {"vocab_size": "many"}, "vocab_size = 'many'"),
-        (GPT2 | {"n_embd": "wide"}, "hidden_size = 'wide'"),
+        (LLAMA | {"vocab_size": "many"}, "vocab_size = 'many': must be a whole"),
+        (GPT2 | {"n_embd": "wide"}, "n_embd = 'wide': must be a whole number"),
+        (GPT2 | {"n_embd": {}}, "n_embd = {}: must be a whole number"),
+        (GPT2 | {"n_layer": True}, "n_layer = True: must be a whole number"),
+        (GPT2 | {"n_inner": True}, "n_inner = True: must be a whole number"),
+        (GPT2 | {"n_positions": None}, "key 'n_positions' is missing"),
+        (LLAMA | {"num_key_value_heads": True}, "num_key_value_heads = True: must be a whole"),
+        (LLAMA | {"rms_norm_eps": True}, "rms_norm_eps = True: must be a number"),
+        (LLAMA | {"model_type": ["x"]}, r"model_type \['x'\] is not supported"),
+        (LLAMA | {"rope_parameters": "x"}, "rope_parameters = 'x': must be an object of keys"),
+        (LLAMA | {"num_local_experts": 8}, "num_local_experts = 8: a mixture of experts is not"),
+        (LLAMA | {"num_experts": 2}, "num_experts = 2: a mixture of experts is not supported"),
+        (LLAMA | {"attention_bias": True}, "attention_bias = True: only False is supported"),
+        (LLAMA | {"mlp_bias": True}, "mlp_bias = True: only False is supported"),
+        ("[" * 100_000, "not JSON"),
         (LLAMA | {"num_attention_heads": 0}, "num_heads = 0"),
         ("{", "not JSON"),
         ([1], "expected a JSON object"),

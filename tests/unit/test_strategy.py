@@ -9,7 +9,7 @@ from problems import tiny_model
 
 from cona.errors import ConfigError
 from cona.specs import LadderSpec
-from cona.strategy import Layout, Strategy, StrategySpace, divisors, exec_mbs
+from cona.strategy import Layout, Strategy, StrategySpace, Techniques, divisors, exec_mbs
 
 LADDER = LadderSpec(gbs_min=8, gbs_max=64, mbs_max=4)
 
@@ -60,6 +60,21 @@ def test_reasons_name_value_and_rule() -> None:
     assert "mbs 8 exceeds mbs_max 4" in str(why_not(Strategy(dp=1, tp=1, pp=4, mbs=8, gbs=8)))
     broken = space(num_gpus=3).why_not(Strategy(dp=1, tp=3, pp=1, mbs=1, gbs=8))
     assert broken == "hidden_size 16 is not divisible by tp 3"
+
+
+@pytest.mark.parametrize(("cp", "valid"), [(3, 2), (8, 4)])
+def test_context_parallel_must_divide_the_gpus(cp: int, valid: int) -> None:
+    used = Techniques(context_parallel=cp)
+    uneven = StrategySpace(model=tiny_model(), num_gpus=4, ladder=LADDER, techniques=used)
+    assert uneven.layouts == ()
+    sentence = f"context_parallel {cp} does not divide the 4 GPUs; nearest: {valid}"
+    assert uneven.why_not(Strategy(dp=1, tp=1, pp=1, mbs=1, gbs=8, techniques=used)) == sentence
+
+
+def test_context_parallel_that_divides_shares_the_gpus() -> None:
+    used = Techniques(context_parallel=2)
+    even = StrategySpace(model=tiny_model(), num_gpus=4, ladder=LADDER, techniques=used)
+    assert {strategy.num_gpus for strategy in even.at(8)} == {4}
 
 
 def test_indivisible_batch_offers_the_nearest() -> None:

@@ -224,7 +224,7 @@ def test_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'calculon'"):
         time_model("calculom", GPT, PAPER)
     with pytest.raises(ConfigError, match="did you mean 'a100-80g'"):
-        time_model("calculon", GPT, cluster_spec(gpu="a100-80gb"))
+        time_model("calculon", GPT, cluster_spec(gpu="a100-81gb"))
 
 
 def test_models_are_listed_with_a_line_each() -> None:

@@ -56,7 +56,8 @@ def test_nothing_takes_no_time() -> None:
 
 
 def test_every_gpu_states_its_source() -> None:
-    assert set(GPUS) == {"a100-40g", "a100-80g", "h100-80g", "h200", "b200"}
+    older = {"v100-32g", "v100-16g"}
+    assert set(GPUS) == {"a100-40g", "a100-80g", "h100-80g", "h200", "b200"} | older
     assert all(g.source for g in GPUS.values())
     with pytest.raises(ConfigError, match="unknown GPU 'h100': did you mean 'h100-80g'"):
         gpu("h100")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cona.cost.calibration import START, fit, fit_constants, held_out, usable
+from cona.cost.calibration import FREE, START, _get, fit, fit_constants, held_out, usable
 from cona.cost.constants import Calibration, Constants, load, shipped
 from cona.cost.folds import folds, shapes
 from cona.cost.iteration_time import parts_s
@@ -134,7 +134,7 @@ def test_too_few_rows_are_refused() -> None:
 
 
 def test_shipped_calibrations_say_what_they_are() -> None:
-    assert shipped() == ["a100-80g", "b200", "h100-80g", "h200"]
+    assert shipped() == ["a100-80g", "b200", "h100-80g", "h200", "v100-32g"]
     for name in shipped():
         found = load(name)
         assert found.gpu == name
@@ -150,6 +150,16 @@ def test_the_small_a100_shares_its_chips_constants() -> None:
 
 def test_no_more_constants_are_fitted_than_a_handful() -> None:
     assert all(len(load(name).fitted) <= 14 for name in shipped())
+
+
+def test_shipped_calibrations_name_exactly_the_constants_that_left_the_start() -> None:
+    for name in ("a100-80g", "h100-80g"):
+        moved = tuple(c for c in FREE if _get(load(name).constants, c) != _get(START, c))
+        assert load(name).fitted == moved
+
+
+def test_older_gpus_take_the_constants_of_a100() -> None:
+    assert load("v100-16g").constants == load("a100-80g").constants
 
 
 @pytest.mark.parametrize("value", [0, 1.2, -0.5])
@@ -178,3 +188,15 @@ def test_an_unknown_name_offers_the_nearest() -> None:
 def test_saving_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load("h200").save(tmp_path / "missing" / "x.yaml")
+
+
+@pytest.mark.parametrize("gpu", ["h200", "b200"])
+def test_an_uncalibrated_type_says_where_its_fused_attention_comes_from(gpu: str) -> None:
+    """It differs from the H100's fitted one, which a comparison of the two must know."""
+    taken_over, h100 = load(gpu), load("h100-80g")
+    assert not taken_over.calibrated
+    assert taken_over.constants.flash_efficiency == 0.35
+    assert "35 % of an H100's dense peak" in taken_over.source
+    assert "arXiv 2407.08608" in taken_over.source
+    fitted = f"{h100.constants.flash_efficiency:.2f}"
+    assert f"the fitted {fitted} of h100-80g.yaml" in taken_over.source

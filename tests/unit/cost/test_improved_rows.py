@@ -60,7 +60,7 @@ def test_recomputed_shares(word: str, attention: float, rest: float) -> None:
 
 
 def test_what_the_way_of_data_parallelism_says() -> None:
-    ways = [{"dist": d} for d in ("ddp", "ddp_overlap", "zero1", "fsdp_full_shard", "fsdp2")]
+    ways = [{"dist": d} for d in ("ddp", "ddp_overlap", "zero1", "FSDP_full_shard", "fsdp2")]
     assert column("zero_stage", *ways) == [0, 0, 1, 3, 3]
     assert column("overlap", *ways) == [0, 1, 0, 1, 1]
     assert column("flash", *ways) == [0, 0, 0, 1, 1]
@@ -101,5 +101,5 @@ def test_links_are_the_usual_ones_or_those_given() -> None:
 
 
 def test_an_unknown_gpu_is_refused_with_a_choice() -> None:
-    with pytest.raises(ConfigError, match=f"unknown GPU 'V100': .*{next(iter(NODES))}"):
-        column("dp", {"gpu_type": "V100"})
+    with pytest.raises(ConfigError, match=f"unknown GPU 'P100': .*{next(iter(NODES))}"):
+        column("dp", {"gpu_type": "P100"})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 from cost_cases import (
     BERT,
@@ -14,6 +16,7 @@ from cost_cases import (
     MODELS,
     ONE_NODE,
     PAPER,
+    cluster_spec,
     ladder_strategies,
     strategy,
 )
@@ -22,7 +25,10 @@ from hypothesis import strategies as st
 
 from cona.cost import planner_costs, time_model
 from cona.cost.improved import Improved
+from cona.cost.inputs import inputs
+from cona.cost.iteration_time import parts_s
 from cona.cost.parts_costs import PartsCosts
+from cona.cost.stages import Stages
 from cona.errors import ConfigError
 from cona.strategy import Strategy
 
@@ -205,9 +211,14 @@ def test_two_tables_on_two_stages_are_one_on_each() -> None:
     assert apart.optimizer(1, 2) == pytest.approx(tied.optimizer(1, 2), rel=0.01)
 
 
-def test_parts_reduce_over_rings_between_nodes() -> None:
+def test_parts_reduce_inside_nodes_then_between_them() -> None:
     costs = parts_costs(cluster=PAPER)
-    assert costs.allreduce(1e9, 4) == pytest.approx(20e-6 + 1.5e9 / 22.5e9, rel=1e-12)
+    # two passes; in each, half of the buffer over NVLink, and a quarter over each of two NICs
+    pass_s = 10e-6 + 0.5e9 / 195e9 + 20e-6 + 0.25e9 / 22.5e9
+    assert costs.allreduce(1e9, 4) == pytest.approx(2 * pass_s, rel=1e-12)
+    assert costs.allreduce(1e9, 2) == pytest.approx(2 * (10e-6 + 0.5e9 / 195e9), rel=1e-12)
+    assert costs.p2p(4194304) == pytest.approx(20e-6 + 4194304 / 22.5e9, rel=1e-12)
+    assert parts_costs().p2p(4194304) == pytest.approx(10e-6 + 4194304 / 195e9, rel=1e-12)
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -224,12 +235,22 @@ def test_parts_reduce_over_rings_between_nodes() -> None:
         (lambda c: c.params_bytes("embeding"), "'embeding': did you mean 'embedding'"),
         (lambda c: c.link("inter"), "'inter': did you mean 'inter_node'"),
         (lambda c: c.allreduce(1.0, 0), "n = 0: must be at least 1"),
+        (lambda c: c.allreduce(-1.0, 2), "num_bytes = -1.0: must be a number of at least 0"),
+        (lambda c: c.p2p(-1.0), "num_bytes = -1.0: must be a number of at least 0"),
+        (lambda c: c.p2p(float("nan")), "num_bytes = nan"),
         (lambda c: c.optimizer(1, 0), "pp = 0: must be at least 1"),
+        (lambda c: c.optimizer(1, 5), "num_layers 24 is not divisible by pp 5"),
+        (lambda c: c.layer_time(0, 3, 1, "both"), "hidden_size 2048 is not divisible by tp 3"),
+        (lambda c: c.head_time(3, 1, "both"), "hidden_size 2048 is not divisible by tp 3"),
+        (lambda c: c.head_time(8, 1, "both"), "tp 8 exceeds the 4 GPUs of a100x4-2node"),
+        (lambda c: c.memory(0, strategy(1, 1, 5, 1, 8)), "not divisible by pp 5"),
+        (lambda c: c.memory(0, strategy(1, 3, 1, 1, 8)), "not divisible by tp 3"),
     ],
 )
-def test_a_wrong_question_is_explained(ask, sentence: str) -> None:
+@pytest.mark.parametrize("name", ["calculon", "improved"])
+def test_a_wrong_question_is_explained(ask, sentence: str, name: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        ask(COSTS)
+        ask(planner_costs(name, GPT, PAPER))
 
 
 def test_an_unknown_model_is_answered_with_the_nearest() -> None:
@@ -250,3 +271,24 @@ def test_the_improved_models_costs_add_up_to_its_own_time(model, tp: int, mbs: i
     assert costs.forward_backward_time(tp, mbs) == pytest.approx(whole_s, rel=1e-3)
     assert costs.head_time(tp, mbs, "both") >= 0.999 * parts["head"]
     assert costs.optimizer(tp, 1) == pytest.approx(parts["optimizer"], rel=1e-9)
+
+
+@given(st.sampled_from([2, 4, 8]), MBS)
+def test_the_improved_models_all_reduce_is_that_of_its_time(dp: int, mbs: int) -> None:
+    """What the clock pays for gradients that no backward pass hides: those of a whole replica."""
+    for cluster in (ONE_NODE, cluster_spec(name="wide", gpus_per_node=4)):
+        times, alone = Improved(GPT, cluster), strategy(1, 1, 1, mbs, mbs)
+        x = inputs(GPT, cluster, [strategy(dp, 1, 1, mbs, dp * mbs), alone])
+        shown, constants = replace(x, overlap=np.zeros(1)), times.calibration.constants
+        parts, stages = parts_s(shown, constants, Stages.of(shown)), Stages.of(shown)
+        gradient_bytes = 2 * float(stages.largest[0])
+        found = planner_costs("improved", GPT, cluster).allreduce(gradient_bytes, dp)
+        assert found == pytest.approx(float(parts["dp_comm"][0]), rel=1e-9)
+
+
+def test_times_of_pieces_do_not_depend_on_memory() -> None:
+    small = ONE_NODE.model_copy(update={"gpu_memory_gb": 0.1})
+    roomy, tight = (planner_costs("improved", GPT, c) for c in (ONE_NODE, small))
+    assert tight.layer_time(0, 1, 8, "both") == roomy.layer_time(0, 1, 8, "both")
+    assert tight.head_time(1, 8, "both") == roomy.head_time(1, 8, "both")
+    assert tight.optimizer(1, 1) == roomy.optimizer(1, 1)

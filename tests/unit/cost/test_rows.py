@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cona.cost.gpu_names import canonical, gpu_key, memory_gb
 from cona.cost.gpus import GPUS
-from cona.cost.rows import TIME_UNITS_S, normalise, read_rows
+from cona.cost.rows import TIME_UNITS_S, normalise, read_measured, read_rows
 from cona.errors import ConfigError
 from cona.specs import ClusterSpec
 
@@ -215,6 +215,7 @@ def test_the_line_is_that_of_the_file() -> None:
         (VTRAIN.split("\n")[0].encode(), "no row below the header"),
         (b"a,b\n1,2,3\n4,5\n6,7,8,9\n", "not a CSV"),
         (b"\xff\xfe\x00a,b", "not a CSV"),
+        (VTRAIN.replace(".5\n", ".5,\n").encode(), "more cells than its header"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
@@ -235,6 +236,104 @@ def test_a_file_is_read_as_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(VTRAIN, encoding="utf-8")
     assert read_rows(path)["source_file"].iloc[0] == str(path)
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "name", "value"),
+    [
+        ("notes", "grad accum 2; flash attention; no bias", "flash_attention", True),
+        ("notes", "FlashAttention-2", "flash_attention", True),
+        ("notes", "no bias; no flash attention", "flash_attention", False),
+        ("notes", "without any flash", "flash_attention", False),
+        ("notes", "flash attention off", "flash_attention", False),
+        ("notes", "flashy", "flash_attention", False),
+        ("notes", "deterministic; launch-bound", "launch_profile", "debug"),
+        ("notes", "not deterministic", "launch_profile", "tuned"),
+        ("notes", "nondeterministic", "launch_profile", "tuned"),
+        ("notes", "debugging aid", "launch_profile", "tuned"),
+        ("dist", "zero1_overlap", "overlap", True),
+        ("dist", "zero1_no_overlap", "overlap", False),
+        ("dist", "fsdp_full_shard", "overlap", True),
+        ("dist", "fsdp_no_overlap", "overlap", False),
+        ("dist", "FSDP2", "zero_stage", 3),
+        ("recompute", "selective+sp", "sequence_parallel", True),
+        ("recompute", "full+split", "sequence_parallel", False),
+        ("mlp", "no swiglu", "family", "gpt"),
+        ("mlp", "SwiGLU", "family", "llama"),
+    ],
+)
+def test_words_count_whole_and_not_denied(column: str, text: str, name: str, value: object) -> None:
+    row = first(VTRAIN, gpu_type="A100-80GB", **{column: text})
+    assert row[name] == value
+
+
+@pytest.mark.parametrize("dist", ["zero12", "no_fsdp", "fsdpx"])
+def test_ways_that_only_begin_like_one_are_unknown(dist: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown way '{dist}'"):
+        first(VTRAIN, dist=dist)
+
+
+# --- rows that are kept with a reason -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"precision": "fp4"}, "column 'precision': unknown precision 'fp4'"),
+        ({"recompute": "ful"}, "column 'recompute': unknown recompute 'ful'"),
+        ({"dist": "pipeline"}, "column 'dist': unknown way 'pipeline'"),
+        ({"layers": ""}, "layers = an empty cell: must be a whole number of at least 1"),
+        ({"layers": "2.5"}, "layers = 2.5: must be"),
+        ({"kv_heads": "0"}, "kv_heads = 0: must be"),
+        ({"gbs": "1e19"}, "gbs = 1e19: must be a whole number of at least 1 and at most 1e+09"),
+        ({"gbs": "10000000000000000001"}, "gbs = 10000000000000000001: must be"),
+        ({"gpu_type": ""}, "gpu_type = an empty cell: must name one, e.g. A100-80GB"),
+        ({"system": ""}, "system = an empty cell: must name one"),
+        ({"system": "a100_80g_0gpu_node"}, "system = a100_80g_0gpu_node: a node has at least 1"),
+        ({"gpus": None, "tp": "100000", "dp": "100000"}, "dp*tp*pp*cp exceeds 1e+09 GPUs"),
+        ({"iteration_ms": ""}, ""),
+        ({"iteration_ms": "soon"}, ""),
+        ({"iteration_ms": 0}, ""),
+    ],
+)
+def test_a_lenient_reader_keeps_a_bad_cell_as_its_rows_problem(change: dict, problem: str) -> None:
+    two = pd.concat([frame(VTRAIN)] * 2, ignore_index=True).astype(str)
+    fine = {"gpu_type": "A100-80GB", "system": "a100_80g:all_nvlink"}
+    for name, cell in change.items():
+        two = two.drop(columns=name) if cell is None else two
+        default = fine.get(name, two[name].iloc[1] if name in two else "")
+        if cell is not None:
+            two[name] = [cell, default]
+    rows = normalise(two, where="rows.csv", is_lenient=True)
+    assert rows["problem"].iloc[0].startswith(problem)
+    assert bool(rows["problem"].iloc[0]) == bool(problem)
+    assert rows["problem"].iloc[1] == ""
+
+
+# --- whose file it is ---------------------------------------------------------------------------
+
+
+def test_published_results_without_their_gpus_are_refused(cluster: ClusterSpec) -> None:
+    raw = frame(PUBLISHED, gpu_type=None).assign(params_b=7.5)
+    for one in (raw, raw.drop(columns="iteration_seconds")):
+        with pytest.raises(ConfigError, match="column 'gpu_type' is missing: published"):
+            normalise(one, where="x")
+        rows = normalise(one, where="x", cluster=cluster)
+        assert set(rows["gpu"]) == {"h100-80g"}
+        assert set(rows["launch_profile"]) == {"tuned", "debug"}
+
+
+def test_a_models_answers_are_not_measured(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text(VTRAIN, encoding="utf-8")
+    paths[1].write_text(CALCULON, encoding="utf-8")
+    rows, answers = read_measured(paths)
+    assert (len(rows), answers) == (1, [paths[1]])
+    with pytest.raises(ConfigError, match="a model's answers; expected a file of measured times"):
+        read_measured(paths[1:])
 
 
 # --- GPU names ----------------------------------------------------------------------------------
@@ -264,17 +363,19 @@ def test_a_gpu_matches_without_case_dashes_and_a_final_b(spelling: tuple[str, st
         ("NVIDIA A100-SXM4-40GB", "a100-40g"),
         ("h200-141gb", "h200"),
         ("A100", "a100-80g"),
+        ("Tesla V100-SXM2-16GB", "v100-16g"),
+        ("V100", "v100-32g"),
     ],
 )
 def test_other_names_take_the_model_with_the_nearest_memory(text: str, key: str) -> None:
-    known = ("a100-80g", "a100-40g", "h100-80g", "h200")
+    known = ("a100-80g", "a100-40g", "h100-80g", "h200", "v100-32g", "v100-16g")
     assert gpu_key(text, known) == key
 
 
 def test_an_unknown_gpu_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="unknown GPU 'V100-32GB': valid: a100-80g, h100-80g"):
-        gpu_key("V100-32GB", ("a100-80g", "h100-80g"))
-    assert first(VTRAIN, gpu_type="V100-32GB")["gpu"] == "V100-32GB"  # predict gives the reason
+    with pytest.raises(ConfigError, match="unknown GPU 'P100-16GB': valid: a100-80g, h100-80g"):
+        gpu_key("P100-16GB", ("a100-80g", "h100-80g"))
+    assert first(VTRAIN, gpu_type="P100-16GB")["gpu"] == "P100-16GB"  # predict gives the reason
 
 
 @pytest.mark.parametrize(("text", "memory"), [("A100-80GB", 80), ("a100_40g", 40), ("h200", None)])
