@@ -29,7 +29,7 @@ class RunProgress:
         self._events = folder / "events.jsonl"
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=8),
             TaskProgressColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
@@ -65,9 +65,8 @@ class RunProgress:
         """Show where the run is: samples, perplexity, GNS (samples), strategy, clock (seconds)."""
         noise = "-" if gns.gns is None else f"{gns.gns:.0f}"
         shown_ppl = "-" if ppl is None else f"{ppl:.1f}"
-        state = (
-            f"{samples} samples  ppl {shown_ppl}  GNS {noise}  {strategy}  clock {train_s:.1f} s"
-        )
+        # The strategy comes last: a narrow terminal cuts it first.
+        state = f"{train_s:.1f} s, {samples} samples, ppl {shown_ppl}, GNS {noise}, {strategy}"
         self._bar.update(self._task, completed=train_s, state=state)
 
     def event(self, what: str, **fields: Any) -> None:
