@@ -27,6 +27,8 @@ TAG_BATCH_SIZE = 100
 LOCK_TIMEOUT_S = 600.0
 """How long to wait for another import."""
 DEFAULT_URI = "sqlite:///mlflow.db"
+SUPERSEDED = "superseded"
+"""Tag of a run in whose place another one with other settings stands by now."""
 COMPLETE = "imported_sha256"
 """Tag set last, to the checksum of metrics.jsonl: without it an import stopped half way."""
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https", "databricks")
@@ -107,11 +109,19 @@ class _Store:
                 self._client.delete_run(known.info.run_id)
         if complete is None:
             self._import(run, rows, reached)
+            self._mark_superseded(run)
             return True
         # other runs may have reached harder targets since: new rows of the ladder
         missing = {k: v for k, v in reached.items() if complete.data.tags.get(k) != v}
         self._tag(complete.info.run_id, missing)
         return False
+
+    def _mark_superseded(self, new: Run) -> None:
+        """Tag the runs of the same name that other settings made."""
+        for key, runs in self._known.items():
+            for run in runs:
+                if run.info.run_name == new.name and key != new.result["run_key"]:
+                    self._tag(run.info.run_id, {SUPERSEDED: "yes"})
 
     def _import(self, run: Run, rows: Sequence[Ttp], reached: dict[str, str]) -> None:
         end_ms = int((run.path / "result.json").stat().st_mtime * 1000)

@@ -11,7 +11,7 @@ from fake_runs import CONA, FIXED, eval_line, write_run, write_tier
 
 from cona.analysis.load import load_runs
 from cona.errors import ConfigError, RunError
-from cona.tracking import COMPLETE, ImportReport, import_runs
+from cona.tracking import COMPLETE, SUPERSEDED, ImportReport, import_runs
 
 MODEL = "bert-large-proxy"
 IMPORT = """
@@ -169,3 +169,19 @@ def test_nothing_to_import_is_one_clear_sentence(tmp_path):
     with pytest.raises(RunError, match="no finished run"):
         import_runs(tmp_path, "quick", f"sqlite:///{tmp_path / 'mlflow.db'}")
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_run_of_other_settings_marks_the_one_before_it(store):
+    name = f"{MODEL}/fixed-best-gbs8/seed0"
+    before = store.runs()[name].info.run_id
+    clock = load_runs(store.results, "quick")[0].clock
+    lines = [eval_line(0, 0.0, 500.0), eval_line(128, 16.0, 290.0)]
+    fixed = {"policy": "fixed-best-gbs8", "kind": "offline", "clock": clock}
+    write_run(store.results, lines, model=MODEL, run_key="other", **fixed)
+    import_runs(store.results, "quick", store.uri)
+    experiment = store.client.get_experiment_by_name("cona/quick").experiment_id
+    found = store.client.search_runs([experiment], f"attributes.run_name = '{name}'")
+    assert {r.info.run_id == before: r.data.tags.get(SUPERSEDED) for r in found} == {
+        True: "yes",
+        False: None,
+    }
