@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from cona.controller.stage import finite
 from cona.cost import TimeModel
 from cona.policy import Decision, Details, Observation, Prober, Problem
+from cona.runlog import finite
 from cona.search import best
 from cona.specs import LrRule
 from cona.strategy import Strategy

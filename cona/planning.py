@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cona.cost import TimeModel, time_models
+from cona.cost import TimeModel
 from cona.cost.ranking import NextBatch, Ranked, next_batch, rank
 from cona.errors import ConfigError
 from cona.specs import LadderSpec, ModelSpec
@@ -56,9 +56,8 @@ class Rung:
     """When the next larger batch wins; None if there is none or it cannot run."""
 
 
-def default_preset() -> str:
-    """Return the best cost model that there is: ``improved``, or else Calculon with an LM head."""
-    return "improved" if "improved" in time_models() else "calculon+head"
+DEFAULT_PRESET = "improved"
+"""Cost model of `cona plan` and `cona predict` where none is named."""
 
 
 def candidates(

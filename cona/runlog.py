@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from typing import Any
 from cona.errors import RunError
 
 Record = dict[str, Any]
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None if it is missing, NaN or infinite: JSON knows neither."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def dumps(record: Record) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -231,8 +231,3 @@ class StrategySpace:
                         gbs=gbs,
                         techniques=self.techniques,
                     )
-
-
-def with_gbs(strategy: Strategy, gbs: int) -> Strategy:
-    """Return the strategy at another global batch size; raises ConfigError if it cannot divide."""
-    return replace(strategy, gbs=gbs)

@@ -15,6 +15,7 @@ from cona.data import EvaluationSamples, PreparedData, TrainingSamples
 from cona.engine.base import Engine
 from cona.errors import RunError
 from cona.gns import gradient_terms
+from cona.runlog import finite
 from cona.segments import Evaluation, Position, Step
 from cona.specs import TierSpec
 from cona.strategy import exec_mbs
@@ -27,11 +28,6 @@ EVALUATION_BATCH = 32
 
 NUM_STATES_IN_MEMORY = 8
 """States kept in memory: where the oracle forks and where its forks ended."""
-
-
-def finite(value: float | None) -> float | None:
-    """Return the value, or None if it is missing, NaN or infinite."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 class Trainer:

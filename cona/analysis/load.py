@@ -17,10 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cona.analysis.groups import by_model, order
+from cona.cost.switch import PRESETS
 from cona.errors import RunError
-
-PRESETS = ("live", "restart", "zero")
-"""Switch-cost presets, in the order of tables."""
 
 Record = dict[str, Any]
 SCHEMA = 1

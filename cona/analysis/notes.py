@@ -72,7 +72,7 @@ def data_sentence(runs: Sequence[Run]) -> str:
     return f"Text: {' / '.join(texts) or 'not recorded'}; data hash {', '.join(named)}."
 
 
-def provisional_sentences(runs: Sequence[Run]) -> list[str]:
+def clock_caveats(runs: Sequence[Run]) -> list[str]:
     """Return the caveats that a modelled clock needs; empty for a measured one."""
     if all(r.clock["kind"] != "modelled" for r in runs):
         return []
@@ -83,8 +83,8 @@ def provisional_sentences(runs: Sequence[Run]) -> list[str]:
     ]
     if any(s.startswith("calculon") for s in sources):
         notes.append(
-            f"{_listed(sources)} is a provisional cost model (Calculon's equations; `+head`: and "
-            "the LM head): seconds are modelled, not measured, and will change."
+            f"{_listed(sources)} prices by Calculon's equations (`+head`: and the LM head), which "
+            "no measured iteration has calibrated: seconds are modelled, not measured."
         )
     if {str(r.result["belief"]) for r in runs} == set(sources):
         notes.append(
@@ -113,7 +113,7 @@ def status_sentences(runs: Sequence[Run]) -> list[str]:
 
 def notes(runs: Sequence[Run], *own: str) -> str:
     """Return the Markdown list under a table's title: the clock, caveats, and its own notes."""
-    lines = [*common_sentences(runs), *provisional_sentences(runs), _SHOWN, *own]
+    lines = [*common_sentences(runs), *clock_caveats(runs), _SHOWN, *own]
     return "\n".join(f"- {line}" for line in lines)
 
 

@@ -14,9 +14,9 @@ from statistics import median
 from typing import Literal
 
 from cona.analysis.groups import fixed_gbs, unique
-from cona.analysis.load import PRESETS
 from cona.analysis.statistics import log_t_interval
 from cona.analysis.ttp import Ttp
+from cona.cost.switch import PRESETS
 
 HINDSIGHT = "best fixed in hindsight"
 """The fixed-best run with the smallest TTP at a target, chosen for each seed."""

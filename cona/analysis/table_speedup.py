@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cona.analysis.groups import by_model, unique
-from cona.analysis.load import PRESETS, Run
+from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, page, ratio, table, yes
 from cona.analysis.notes import HEADLINE, INTERVAL, notes, num_seeds
 from cona.analysis.speedup import HINDSIGHT, Pair, Speedup, speedups
 from cona.analysis.table_ttp import columns_sentence, headers, left_out, shown_targets
 from cona.analysis.ttp import headline_target, ttp_rows
+from cona.cost.switch import PRESETS
 
 COLUMNS = (
     *("model", "method", "baseline", "metric", "target", "headline", "state"),

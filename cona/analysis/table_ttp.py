@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from cona.analysis.groups import by_model, by_policy
-from cona.analysis.load import PRESETS, Run
+from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, number, page, table, yes
 from cona.analysis.notes import HEADLINE, notes, num_seeds
 from cona.analysis.statistics import median_reached
@@ -18,6 +18,7 @@ from cona.analysis.ttp import (
     label,
     ttp_rows,
 )
+from cona.cost.switch import PRESETS
 
 COLUMNS = (
     *("model", "policy", "kind", "seed", "metric", "target", "headline", "reached"),

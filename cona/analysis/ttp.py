@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cona.analysis.groups import by_model, fixed_gbs
-from cona.analysis.load import PRESETS, Curve, Run
+from cona.analysis.load import Curve, Run
+from cona.cost.switch import PRESETS
 
 RUNGS_PER_DECADE = 20
 """Targets are preferred numbers: 20 a decade (the R20 series), 12 % apart."""

@@ -13,7 +13,7 @@ from cona.cost import TimeModel, time_model, time_models
 from cona.cost.ranking import Ranked, rank
 from cona.emit import TRAINERS, emit, why_not
 from cona.errors import ConfigError, nearest
-from cona.planning import Choices, Rung, candidates, default_preset, plan_rungs
+from cona.planning import DEFAULT_PRESET, Choices, Rung, candidates, plan_rungs
 from cona.specs import ClusterSpec, LadderSpec, ModelSpec
 from cona.strategy import Recompute, Strategy, Techniques
 
@@ -67,7 +67,7 @@ def answer(request: Request) -> None:
         raise ConfigError(f"--emit '{request.trainer}': {nearest(request.trainer, TRAINERS)}")
     model = load_model(request.model, request.seq)
     cluster = config.load(ClusterSpec, request.cluster)
-    preset = request.preset or default_preset()
+    preset = request.preset or DEFAULT_PRESET
     refuse_techniques(preset, request.choices)
     strategies = {
         gbs: candidates(

@@ -39,9 +39,9 @@ def predict(
     from cona.cost.constants import load
     from cona.cost.row_predictions import predict_rows
     from cona.cost.rows import normalise, read_csv
-    from cona.planning import default_preset
+    from cona.planning import DEFAULT_PRESET
 
-    preset = preset or default_preset()
+    preset = preset or DEFAULT_PRESET
     if preset not in time_models():
         raise ConfigError(f"unknown preset '{preset}': {nearest(preset, time_models())}")
     cluster = config.load(ClusterSpec, cluster_name) if cluster_name else None

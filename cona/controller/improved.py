@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cona.controller.bias import BiasCorrection
-from cona.controller.stage import Stage, best_per_rung, finite, gns_details
+from cona.controller.stage import Stage, best_per_rung, gns_details
 from cona.policy import Decision, Details, Observation, Problem
+from cona.runlog import finite
 from cona.strategy import Layout, Strategy
 from cona.surrogate import crossing_gns
 

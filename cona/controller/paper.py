@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cona.controller.rungs import RungSearch, rung_search
-from cona.controller.stage import T_MINIMUM, Stage, finite, gns_details
+from cona.controller.stage import T_MINIMUM, Stage, gns_details
 from cona.gns import GradientNoiseScale
 from cona.policy import Decision, Details, Observation, Problem
+from cona.runlog import finite
 from cona.strategy import Strategy
 from cona.surrogate import crossing_gns, ratio
 

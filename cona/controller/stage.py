@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import deque
 from dataclasses import dataclass, field
@@ -47,8 +46,3 @@ def gns_details(estimate: GnsEstimate) -> Details:
     """Return the estimate and its 90 % interval for the decision log, in samples."""
     low, high = estimate.interval()
     return {"gns": estimate.gns, "gns_low": low, "gns_high": high}
-
-
-def finite(value: float) -> float | None:
-    """Return the value, or None if it is infinite (never, in words)."""
-    return value if math.isfinite(value) else None

@@ -81,6 +81,8 @@ class Gpu:
         return self.vector.time_s(flops) + self.memory.time_s(num_bytes)
 
 
+_A100 = {"bf16_tflops": 312.0, "vector_tflops": 78.0, "nvlink_gb_s": 300.0}
+
 _H100 = {"bf16_tflops": 989.4, "fp8_tflops": 1978.9, "vector_tflops": 133.8, "nvlink_gb_s": 450.0}
 
 _V100 = {"bf16_tflops": 125.0, "vector_tflops": 31.4, "hbm_gb_s": 900.0, "nvlink_gb_s": 150.0}
@@ -91,21 +93,17 @@ _V100_SOURCE = (
 
 SHEETS: dict[str, DataSheet] = {
     "a100-80g": DataSheet(
-        bf16_tflops=312,
+        **_A100,
         fp8_tflops=None,
-        vector_tflops=78,
         hbm_gb_s=2039,
         memory_gb=80,
-        nvlink_gb_s=300,
         source="NVIDIA A100 Tensor Core GPU data sheet, SXM4 80 GB (PCIe: 1,935 GB/s, no switch)",
     ),
     "a100-40g": DataSheet(
-        bf16_tflops=312,
+        **_A100,
         fp8_tflops=None,
-        vector_tflops=78,
         hbm_gb_s=1555,
         memory_gb=40,
-        nvlink_gb_s=300,
         source="NVIDIA A100 Tensor Core GPU data sheet, SXM4 40 GB",
     ),
     "h100-80g": DataSheet(

@@ -17,7 +17,7 @@ from test_hf import LLAMA, write
 from cona import cli, config
 from cona.cli.plan_text import table
 from cona.cost import time_model
-from cona.planning import default_preset
+from cona.planning import DEFAULT_PRESET
 from cona.search import best
 from cona.specs import ClusterSpec, LadderSpec, ModelSpec
 from cona.strategy import Strategy, StrategySpace
@@ -60,7 +60,7 @@ def test_the_first_is_what_exhaustive_search_finds(preset: str) -> None:
 
 
 def test_the_best_model_is_the_default() -> None:
-    assert planned("--gbs", "64")["preset"] == default_preset()
+    assert planned("--gbs", "64")["preset"] == DEFAULT_PRESET
 
 
 @pytest.mark.parametrize(("cluster", "is_calibrated"), [("dgx-h100", True), ("dgx-h200", False)])

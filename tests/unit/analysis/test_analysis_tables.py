@@ -109,7 +109,12 @@ def test_every_page_names_clock_source_belief_and_n(tables):
         if name.endswith(".md"):
             title = text.splitlines()[0]
             assert "n = 1 (one seed: no interval)" in title
-            for part in ("modelled", "calculon+head", "the policies believe", "provisional"):
+            for part in (
+                "modelled",
+                "calculon+head",
+                "the policies believe",
+                "modelled, not measured",
+            ):
                 assert part in text, (name, part)
             assert "gpt3-1.3b-proxy as gpt3-1.3b" in text
             assert "Text: `stdlib`, the source of Python's standard library; data hash" in text
