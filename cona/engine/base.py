@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cona.strategy import Layout
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -50,6 +52,8 @@ class StepStats:
     """n: micro-batches whose gradients were measured."""
     skipped: bool
     """The update was skipped (non-finite gradient)."""
+    seconds: float | None = None
+    """Wall seconds of the iteration on the slowest rank; None on the virtual cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +86,35 @@ class Engine(Protocol):
 
     def load(self, path: Path) -> None:
         """Read the state written by ``save``; raises RunError if it belongs to another model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switched:
+    """What a live switch of layout cost, over all ranks together."""
+
+    seconds: float
+    """Wall seconds on the slowest rank."""
+    moved_bytes: int
+    """Bytes that ranks sent to each other."""
+    needed_bytes: int
+    """Bytes of their new shards that ranks did not hold: the least that must move."""
+
+
+class LiveEngine(Engine, Protocol):
+    """An engine on real ranks: every rank calls the same method with the same arguments.
+
+    ``train_step``'s ``exec_mbs`` is the micro-batch of every replica; ``save`` and ``load`` take a
+    folder on a file system that all ranks share. A ConaError is raised on every rank or on none;
+    any other exception ends the rank, and with it the others.
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """The layout in force."""
+
+    def switch(self, layout: Layout) -> Switched:
+        """Go over to another layout of the same ranks; the training state is the same afterwards.
+
+        Raises:
+            ConfigError: the layout does not fit the ranks or the model; nothing has changed.
+        """

@@ -1,15 +1,18 @@
 """Run megatron-core without a GPU, and run torch the same way every time.
 
-Megatron-core asks CUDA which device it is on even when every tensor lives on the CPU. In one
-process that question is all that has to be answered; the answer is process-wide, so it is given
-only where no CUDA device exists.
+Megatron-core asks CUDA which device it is on even when every tensor lives on the CPU, and for the
+state of its random generator when it recomputes activations. The answers are process-wide, so they
+are given only where no CUDA device exists.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from cona.errors import ConfigError
 
@@ -39,7 +42,12 @@ def install() -> None:
             f"megatron-core {found} is installed, but running it without a GPU is tested with "
             f"{TESTED_MEGATRON} only; install megatron-core=={TESTED_MEGATRON}"
         )
+    from megatron.core.tensor_parallel import random
+
     torch.cuda.current_device = _current_device  # type: ignore[assignment]
+    # The CPU's generator is saved and set next to it anyway.
+    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
 
 
 def _current_device() -> torch.device:
@@ -67,3 +75,24 @@ def _mkl_mode() -> str:
     """Return MKL's fastest reproducible mode: COMPATIBLE is 3-5 times slower (SSE2 only)."""
     has_avx2 = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
     return "AVX2,STRICT" if has_avx2 else "COMPATIBLE"
+
+
+class CudaMeansCpu(TorchFunctionMode):
+    """While active, tensors that are asked for on "cuda" are made on the CPU.
+
+    Megatron's schedules and its reduction of gradients name the device in plain text.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a torch function, with another device if it names CUDA."""
+        options = kwargs or {}
+        if str(options.get("device")).startswith("cuda"):
+            options = {**options, "device": "cpu"}
+        return function(*args, **options)
+
+
+def megatron_on_this_device() -> contextlib.AbstractContextManager[Any]:
+    """Return the context in which megatron's schedules run, with or without a CUDA device."""
+    return contextlib.nullcontext() if torch.cuda.is_available() else CudaMeansCpu()

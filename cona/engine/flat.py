@@ -7,7 +7,10 @@ Most of a small model's step is Python overhead, so everything that treats all p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -31,27 +34,33 @@ class FlatState:
 
 
 class FlatAdamW:
-    """AdamW over a module whose parameters become views of one buffer.
+    """AdamW over one long vector of weights; matrices are decayed, biases and norms are not.
 
-    Matrices come first in the buffer, since only they are decayed; biases and norms follow.
+    Args:
+        weights: shape [parameters], float32; updated in place.
+        gradient: shape [parameters], float32; read at every update.
+        sizes: how many weights each parameter has, and whether it is decayed, in the vector's
+            order.
+        training: the model's optimiser settings.
     """
 
-    def __init__(self, module: nn.Module, training: TrainingSpec) -> None:
-        parameters = sorted(module.parameters(), key=lambda p: p.dim() < 2)  # stable: by name order
-        num_decayed = sum(p.numel() for p in parameters if p.dim() >= 2)
+    def __init__(
+        self,
+        weights: Tensor,
+        gradient: Tensor,
+        sizes: Sequence[tuple[int, bool]],
+        training: TrainingSpec,
+    ) -> None:
         self.clip_grad = training.clip_grad
-        self.weights = torch.cat([p.detach().flatten() for p in parameters])
-        self.gradient = torch.zeros_like(self.weights)
-        self.moments = (torch.zeros_like(self.weights), torch.zeros_like(self.weights))
-        _make_views(parameters, self.weights, self.gradient)
-        self._optimizer = self._build(num_decayed, training)
+        self.weights, self.gradient = weights, gradient
+        self.moments = (torch.zeros_like(weights), torch.zeros_like(weights))
+        self._optimizer = self._build(runs(sizes), training)
 
-    def _build(self, num_decayed: int, training: TrainingSpec) -> torch.optim.AdamW:
-        slices = (slice(0, num_decayed), slice(num_decayed, None))
-        leaves = [nn.Parameter(self.weights[rows]) for rows in slices]
+    def _build(self, stretches: list[tuple[slice, bool]], training: TrainingSpec) -> Any:
+        leaves = [(nn.Parameter(self.weights[rows]), rows, decays) for rows, decays in stretches]
         groups: list[dict[str, Any]] = [
-            {"params": leaves[0]},
-            {"params": leaves[1], "weight_decay": 0.0},
+            {"params": leaf} if decays else {"params": leaf, "weight_decay": 0.0}
+            for leaf, _, decays in leaves
         ]
         optimizer = torch.optim.AdamW(
             groups,
@@ -61,7 +70,7 @@ class FlatAdamW:
             weight_decay=training.weight_decay,
             fused=True,
         )
-        for leaf, rows in zip(leaves, slices, strict=True):
+        for leaf, rows, _ in leaves:
             leaf.grad = self.gradient[rows]
             moments = {name: m[rows] for name, m in zip(MOMENTS, self.moments, strict=True)}
             step = torch.zeros((), dtype=torch.float32, device=leaf.device)
@@ -78,14 +87,27 @@ class FlatAdamW:
             The gradient's norm before clipping, and whether the update was skipped.
         """
         norm = math.sqrt(square_norm(self.gradient))
+        return norm, not self.apply(lr, norm)
+
+    def apply(self, lr: float, norm: float, scale: float = 1.0) -> bool:
+        """Clip the gradient in place and apply it, unless it is not finite.
+
+        Args:
+            lr: learning rate of this update.
+            norm: of the whole model's gradient, of which this vector may be a part.
+            scale: factor by which the gradient in the vector is too large (loss scale).
+
+        Returns:
+            Whether the update was applied.
+        """
         if not math.isfinite(norm):
-            return norm, True
-        if norm > self.clip_grad:
-            self.gradient.mul_(self.clip_grad / norm)
+            return False
+        if (factor := min(1.0, self.clip_grad / norm) / scale if norm else 1.0) != 1.0:
+            self.gradient.mul_(factor)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
-        return norm, False
+        return True
 
     def copy_state(self) -> FlatState:
         """Return a copy of weights, moments and the number of updates."""
@@ -93,7 +115,7 @@ class FlatAdamW:
         return FlatState(
             weights=self.weights.clone(),
             moments=(first.clone(), second.clone()),
-            num_updates=int(self._steps()[0].item()),
+            num_updates=self.num_updates,
         )
 
     def set_state(self, state: FlatState) -> None:
@@ -101,8 +123,17 @@ class FlatAdamW:
         self.weights.copy_(state.weights)
         for mine, theirs in zip(self.moments, state.moments, strict=True):
             mine.copy_(theirs)
+        self.num_updates = state.num_updates
+
+    @property
+    def num_updates(self) -> int:
+        """Updates done, Adam's t."""
+        return int(self._steps()[0].item())
+
+    @num_updates.setter
+    def num_updates(self, count: int) -> None:
         for step in self._steps():
-            step.fill_(state.num_updates)
+            step.fill_(count)
 
     def _steps(self) -> list[Tensor]:
         return [state["step"] for state in self._optimizer.state.values()]
@@ -113,10 +144,39 @@ def square_norm(flat: Tensor) -> float:
     return torch.linalg.vector_norm(flat, dtype=torch.float64).item() ** 2
 
 
-def _make_views(parameters: list[nn.Parameter], weights: Tensor, gradient: Tensor) -> None:
-    sizes = [p.numel() for p in parameters]
+def runs(sizes: Sequence[tuple[int, bool]]) -> list[tuple[slice, bool]]:
+    """Merge neighbours with the same mark.
+
+    Args:
+        sizes: how many elements, and their mark, in the order of a vector.
+
+    Returns:
+        Stretches of the vector with their mark; neighbours differ.
+    """
+    merged: list[tuple[slice, bool]] = []
+    start = 0
+    for mark, group in groupby(sizes, key=itemgetter(1)):
+        stop = start + sum(size for size, _ in group)
+        merged.append((slice(start, stop), mark))
+        start = stop
+    return merged
+
+
+def flatten(module: nn.Module) -> tuple[Tensor, Tensor, list[tuple[int, bool]]]:
+    """Turn a module's parameters and gradients into views of two long vectors.
+
+    Matrices come first, since only they are decayed; biases and norms follow.
+
+    Returns:
+        The weights, the gradient (zero), and what ``FlatAdamW`` calls sizes.
+    """
+    parameters = sorted(module.parameters(), key=lambda p: p.dim() < 2)  # stable: by name order
+    weights = torch.cat([p.detach().flatten() for p in parameters])
+    gradient = torch.zeros_like(weights)
+    numels = [p.numel() for p in parameters]
     for parameter, weight, grad in zip(
-        parameters, weights.split(sizes), gradient.split(sizes), strict=True
+        parameters, weights.split(numels), gradient.split(numels), strict=True
     ):
         parameter.data = weight.view(parameter.shape)
         parameter.grad = grad.view(parameter.shape)
+    return weights, gradient, [(p.numel(), p.dim() >= 2) for p in parameters]

@@ -18,8 +18,9 @@ from cona.config import content_hash
 from cona.engine import cpu
 from cona.engine.base import Batch, EvalSums, StepStats
 from cona.engine.checkpoint import EngineState, read_state, write_state
-from cona.engine.flat import FlatAdamW, square_norm
-from cona.engine.models import IGNORED, LanguageModel, build_model
+from cona.engine.flat import FlatAdamW, flatten, square_norm
+from cona.engine.losses import IGNORED
+from cona.engine.models import LanguageModel, build_model
 from cona.errors import ConfigError
 from cona.specs import ModelSpec
 from cona.strategy import divisors
@@ -46,7 +47,7 @@ class MegatronEngine:
         self.spec = spec
         self.device = cpu.device()
         self.model = model.to(self.device)
-        self.optimizer = FlatAdamW(self.model, spec.training)
+        self.optimizer = FlatAdamW(*flatten(self.model), spec.training)
         self._mean_gradient = torch.zeros_like(self.optimizer.gradient)
         self._rng = _seeded_rng(self.device, seed)
 
@@ -70,7 +71,7 @@ class MegatronEngine:
         Source: method.md 2.
         """
         # A micro-batch in which nothing is masked has no gradient, and weight 0.
-        parts = [part for part in _split(batch, exec_mbs) if part.loss_mask.any()]
+        parts = [part for part in split_batch(batch, exec_mbs) if part.loss_mask.any()]
         if not parts:
             raise ConfigError(f"a batch of {len(batch)} samples has no predicted token")
         num_tokens = int(batch.loss_mask.sum())
@@ -127,11 +128,7 @@ class MegatronEngine:
         return EvalSums(nats=nats, num_tokens=num_tokens)
 
     def _losses(self, batch: Batch) -> Tensor:
-        labels = np.where(batch.loss_mask, batch.labels, IGNORED)
-        return self.model.losses(
-            torch.from_numpy(batch.tokens).to(self.device),
-            torch.from_numpy(labels).to(self.device),
-        )
+        return self.model.losses(*to_device(batch, self.device))
 
     def snapshot(self) -> EngineState:
         """Return an in-memory copy of the full state."""
@@ -156,9 +153,7 @@ class MegatronEngine:
 
     @property
     def _fingerprint(self) -> str:
-        """Identifies what must agree for a state to be continued: all but the prose."""
-        prose = {"description", "source", "priced_as"}
-        return f"{self.spec.name} {content_hash(self.spec.model_dump(mode='json', exclude=prose))}"
+        return state_fingerprint(self.spec)
 
     @contextmanager
     def _random_stream(self) -> Iterator[None]:
@@ -172,7 +167,19 @@ class MegatronEngine:
             _set_rng(self.device, outside)
 
 
-def _split(batch: Batch, exec_mbs: int) -> list[Batch]:
+def state_fingerprint(spec: ModelSpec) -> str:
+    """Return what must agree for a state to be continued: all of a model but the prose."""
+    prose = {"description", "source", "priced_as"}
+    return f"{spec.name} {content_hash(spec.model_dump(mode='json', exclude=prose))}"
+
+
+def to_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a batch's tokens and labels on a device; labels that do not count are ``IGNORED``."""
+    labels = np.where(batch.loss_mask, batch.labels, IGNORED)
+    return torch.from_numpy(batch.tokens).to(device), torch.from_numpy(labels).to(device)
+
+
+def split_batch(batch: Batch, exec_mbs: int) -> list[Batch]:
     """Cut a batch into micro-batches; raises ConfigError where they do not divide it."""
     size = len(batch)
     if exec_mbs < 1 or size % exec_mbs:

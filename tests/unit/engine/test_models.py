@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from plain_models import PlainModel, copy_weights, plain_names, to_plain
 
 from cona.config import load, names
-from cona.engine.models import IGNORED, build_model, token_losses
+from cona.engine.losses import IGNORED, token_losses
+from cona.engine.models import build_model
 from cona.specs import ModelSpec
 
 PROXIES = [n for n in names(ModelSpec) if n.endswith("-proxy")]
