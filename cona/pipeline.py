@@ -148,7 +148,7 @@ class Pipeline:
 
         Names of models, policies and seeds are left out: adding one must not repeat the others.
         """
-        settings = self.tier.model_dump(mode="json", exclude=_NOT_OF_A_RUN | _NOT_OF_ONE_RUN)
+        settings = self.tier.settings(without=_NOT_OF_A_RUN | _NOT_OF_ONE_RUN)
         spec = config.load(ModelSpec, model)
         priced = config.load(ModelSpec, spec.priced_as) if spec.priced_as else spec
         cluster = config.load(ClusterSpec, self.tier.cluster)

@@ -66,6 +66,8 @@ class Observation:
     """Gradient noise scale with its moments, smoothed over the whole run; may hold no estimate."""
     last_switch_s: float | None
     """Seconds of the switch before this iteration, if there was one that changed the layout."""
+    is_warmup: bool = False
+    """T_meas holds what a start or a switch leaves behind: it says nothing about T."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ def finished(result_path: Path, run_key: str) -> bool:
 
 def set_aside_other_configuration(folder: Path, run_key: str) -> None:
     """Keep the files of a run that another configuration made under another name."""
-    if not (folder / "metrics.jsonl").exists():
+    if not any((folder / name).exists() for name in ("metrics.jsonl", "measured.jsonl")):
         return
     try:
         key = str(read_json(folder / "run.json").get("run_key"))
@@ -35,8 +35,15 @@ def set_aside_other_configuration(folder: Path, run_key: str) -> None:
         return
     target = _free(folder / "superseded" / key)
     target.mkdir(parents=True)
-    # metrics.jsonl last: should this be cut short, it is what makes the next start come here again.
-    for name in ("result.json", "events.jsonl", "run.json", "metrics.jsonl"):
+    # The last two: should this be cut short, they are what makes the next start come here again.
+    for name in (
+        "result.json",
+        "events.jsonl",
+        "run.json",
+        "checkpoints",
+        "measured.jsonl",
+        "metrics.jsonl",
+    ):
         path = folder / name
         if path.exists():
             path.replace(target / name)

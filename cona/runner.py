@@ -14,14 +14,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from cona.clock import ModelledClock
+from cona.clock import Clock
 from cona.errors import RunError
 from cona.interrupt import Interrupted, stop_signals
 from cona.policy import (
     Decision,
     InformedPolicy,
     Observation,
-    ProbingPolicy,
     SearchingPolicy,
 )
 from cona.progress import RunProgress
@@ -31,6 +30,7 @@ from cona.runlog import JsonLines, sha256, write_json
 from cona.segments import Step
 from cona.setup import RunRequest, Setup
 from cona.strategy import Strategy
+from cona.walk import Timed, Walk
 
 RESULT_SCHEMA = 1
 """Version of the result format, docs/results-format.md."""
@@ -81,10 +81,8 @@ class Run:
     def __init__(self, setup: Setup, *, progress: bool) -> None:
         self.setup, self.tier, self.policy = setup, setup.tier, setup.policy
         self.folder = setup.request.folder
-        self.trajectory = setup.trajectory()
-        self.clock = ModelledClock(
-            setup.time_source, setup.switch_cost, self.tier.clock.switch_cost
-        )
+        self.trajectory: Walk = setup.trajectory()
+        self.clock: Clock = setup.clock()
         request = setup.request
         title = f"{setup.model.name} {request.policy} seed {request.seed}"
         self.progress = RunProgress(self.folder, title, setup.time_budget_s, shown=progress)
@@ -97,6 +95,8 @@ class Run:
     def execute(self) -> Path:
         """Run until the budget is used up, and write the result."""
         write_json(self.folder / "run.json", run_facts(self.setup))
+        if self.clock.kind == "measured":  # derived: what happened is in measured.jsonl
+            (self.folder / "metrics.jsonl").unlink(missing_ok=True)
         self.log = JsonLines(self.folder / "metrics.jsonl")
         with stop_signals() as stop, self.progress:
             self.trajectory.on_step(stop.check)
@@ -115,8 +115,6 @@ class Run:
     def _begin(self) -> None:
         if isinstance(self.policy, InformedPolicy):
             self.policy.know(self.setup.time_source)
-        if isinstance(self.policy, ProbingPolicy):
-            self.policy.attach(self.trajectory.probe)
         self.strategy = self.policy.start(self.setup.problem())
         self._check(self.strategy)
         self._add_stage()
@@ -127,6 +125,8 @@ class Run:
                 f"{iteration_s:.4g} s, more than the whole budget of {budget_s:.4g} s; "
                 f"set budget.iterations to {math.ceil(iteration_s / budget_s * 2)} times as many"
             )
+        if repeated := self.trajectory.begin(self.strategy):
+            self.progress.event("work repeated", **repeated)
         self._evaluate()
 
     def _check(self, strategy: Strategy) -> None:
@@ -140,17 +140,20 @@ class Run:
         return ahead_s <= self.setup.time_budget_s * (1 + ROUNDING)
 
     def _iterate(self) -> None:
-        step = self.trajectory.step(self.strategy.gbs)
-        iteration_s = self.clock.add_iteration(self.strategy)
+        timed = self.trajectory.iterate(self.strategy)
+        step = timed.record
+        iteration_s = self.clock.add_iteration(
+            self.strategy, timed.seconds, is_warmup=timed.is_warmup
+        )
         crossed = self._crosses_grid(step)
         self.iteration, self.samples = step.iteration, step.samples
-        self._log_step(step, iteration_s)
+        self._log_step(timed, iteration_s)
         if step.loss is None or step.grad_norm is None:
             self.diverged = True
             return
         if crossed:
             self._evaluate()
-        self._decide(step, iteration_s)
+        self._decide(timed, iteration_s)
         self.out_of_time = self.out_of_time or not self._fits(self.strategy)
         self.progress.update(
             samples=self.samples,
@@ -164,8 +167,8 @@ class Run:
         interval = self.tier.evaluation.interval_samples
         return self.samples // interval != step.samples // interval
 
-    def _log_step(self, step: Step, iteration_s: float) -> None:
-        gns = self.trajectory.gns.estimate()
+    def _log_step(self, timed: Timed[Step], iteration_s: float) -> None:
+        step, gns = timed.record, self.trajectory.gns.estimate()
         low, high = gns.interval()
         self._record(
             "step",
@@ -182,14 +185,16 @@ class Run:
             gns_high=high,
             iteration_s=iteration_s,
             train_s=self.clock.train_s,
+            **({} if timed.seconds is None else {"is_warmup": timed.is_warmup}),
         )
 
     def _evaluate(self) -> None:
         """Evaluate here, once: at the start, on the grid and at the end."""
         if self.evaluations and self.evaluations[-1]["iteration"] == self.iteration:
             return
-        evaluation = self.trajectory.evaluate("valid")
-        self.clock.add_evaluation(self.strategy, self.tier.evaluation.num_samples)
+        timed = self.trajectory.validate()
+        evaluation = timed.record
+        self.clock.add_evaluation(self.strategy, self.tier.evaluation.num_samples, timed.seconds)
         ppl, num_bytes = evaluation.perplexity, self.trajectory.num_evaluation_bytes
         if ppl is None:
             self.diverged = True
@@ -211,7 +216,7 @@ class Run:
         )
         self.evaluations.append(record)
 
-    def _decide(self, step: Step, iteration_s: float) -> None:
+    def _decide(self, timed: Timed[Step], iteration_s: float) -> None:
         decision = self.policy.decide(
             Observation(
                 iteration=self.iteration,
@@ -219,9 +224,10 @@ class Run:
                 train_s=self.clock.train_s,
                 strategy=self.strategy,
                 iteration_s=iteration_s,
-                terms=step.terms,
+                terms=timed.record.terms,
                 gns=self.trajectory.gns.estimate(),
                 last_switch_s=self.last_switch_s,
+                is_warmup=timed.is_warmup,
             )
         )
         self.last_switch_s = None
@@ -254,8 +260,8 @@ class Run:
         if not self._fits(new, costs[self.clock.preset]):
             self.out_of_time = True  # what is left would go into the switch alone
             return
+        costs = self.clock.add_switch(costs, self.trajectory.switch(old, new))
         self.strategy = new
-        self.clock.add_switch(costs)
         if new.layout != old.layout:
             self.last_switch_s = costs[self.clock.preset]
         fields = {"from": str(old), "to": str(new), "cost_s": costs}
@@ -290,7 +296,7 @@ class Run:
         return path
 
     def _result(self) -> dict[str, Any]:
-        setup, clock = self.setup, self.clock
+        setup, clock, checkpoint_s = self.setup, self.clock, self.trajectory.checkpoint_s
         gbs = [Strategy.parse(stage["strategy"]).gbs for stage in self.stages]
         perplexities = [e["ppl"] for e in self.evaluations if e["ppl"] is not None]
         return {
@@ -303,20 +309,14 @@ class Run:
             "kind": self.policy.kind,
             "source": self.policy.source,
             "perplexity_name": setup.model.perplexity_name,
-            "clock": {
-                "kind": clock.kind,
-                "time_source": setup.time_source.name,
-                "switch_cost": clock.preset,
-                "cluster": setup.cluster.name,
-                "priced_as": setup.priced_model.name,
-                "unit": "modelled seconds",
-            },
+            "clock": clock.facts,
             "belief": setup.belief.name,
             "time_budget_s": setup.time_budget_s,
             "train_s": clock.train_s,
             "compute_s": clock.compute_s,
             "switch_s": dict(clock.switch_s),
             "wall_s": clock.wall_s,
+            **({} if checkpoint_s is None else {"checkpoint_s": checkpoint_s}),
             "iterations": self.iteration,
             "samples": self.samples,
             "ppl": self.evaluations[-1]["ppl"],

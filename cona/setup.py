@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cona import config, registry
+from cona.clock import Clock, MeasuredClock, ModelledClock
 from cona.cost import SwitchCost, time_model
 from cona.cost.table import table_path
 from cona.data import PreparedData, prepare
-from cona.engine.base import Engine
+from cona.engine import factory
+from cona.engine.base import Engine, LiveEngine
 from cona.errors import ConfigError
 from cona.lr import LearningRate, needs_gns
-from cona.policy import Policy, Problem
+from cona.measured import MeasuredTrajectory
+from cona.policy import Policy, ProbingPolicy, Problem
 from cona.provenance import METHOD_VERSION, recipe_versions
 from cona.runlog import sha256
 from cona.search import best
 from cona.segments import Segment
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
-from cona.strategy import StrategySpace
+from cona.strategy import Layout, StrategySpace
 from cona.trainer import Trainer
 from cona.trajectory import Trajectory
+from cona.walk import Walk
+
+if TYPE_CHECKING:
+    from cona.engine.ranks import Leader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +43,8 @@ class RunRequest:
     seed: int
     results: Path
     """Root of the results; the run goes to <results>/<tier>/<model>/<policy>/seed<k>/."""
+    ranks: Leader | None = None
+    """Measured clock: the ranks that execute it; None: nothing can be trained here."""
 
     @property
     def folder(self) -> Path:
@@ -65,9 +74,13 @@ class Setup:
         self.request, self.tier = request, tier
         self.policy: Policy = registry.policy(request.policy)
         self.model = config.load(ModelSpec, request.model)
-        priced = self.model.priced_as
-        self.priced_model = config.load(ModelSpec, priced) if priced else self.model
         self.cluster = config.load(ClusterSpec, tier.cluster)
+        self.is_measured = tier.clock.kind == "measured"
+        if self.is_measured:
+            self._check_measured()
+        # Real ranks train the model itself: it is what its seconds are seconds of.
+        priced = None if self.is_measured else self.model.priced_as
+        self.priced_model = config.load(ModelSpec, priced) if priced else self.model
         rule = getattr(self.policy, "lr_rule", None)  # optional for outside policies
         self.lr = LearningRate(tier.learning_rate, self.model, rule)
         self.space = StrategySpace(
@@ -80,15 +93,37 @@ class Setup:
         belief = getattr(self.policy, "belief", None) or tier.belief
         self.belief = time_model(belief, self.priced_model, self.cluster)
         self.switch_cost = SwitchCost(self.priced_model, self.cluster)
-        smallest = self.space.at(tier.ladder.gbs_min)
-        self.time_budget_s = tier.budget.iterations * best(smallest, self.time_source)[1]
+        self.time_budget_s = self._time_budget_s()
         self.prepared: PreparedData = prepare(tier.data.corpus, self.model)
         self.recipe = self._recipe()
-        self.config_hash = config.content_hash(tier, self.model, self.priced_model, self.cluster)
+        self.config_hash = config.content_hash(
+            tier.settings(), self.model, self.priced_model, self.cluster
+        )
         self.run_key = config.content_hash(
             METHOD_VERSION, self._run_settings(), self.recipe, request.policy, self.model.name
         )
         self.comparison_key = self._comparison_key()
+
+    def _check_measured(self) -> None:
+        tier, policy = self.tier, self.request.policy
+        if isinstance(self.policy, ProbingPolicy):
+            raise ConfigError(
+                f"policy '{policy}' looks ahead at no cost, which real ranks cannot; "
+                "nearest: --clock modelled"
+            )
+        if tier.budget.seconds is None:
+            raise ConfigError(
+                "budget.seconds is not given, and the measured clock has no T to derive it from; "
+                "e.g. --set budget.seconds=600"
+            )
+        factory.check(tier.engine, tier.techniques)
+
+    def _time_budget_s(self) -> float:
+        budget = self.tier.budget
+        if self.is_measured and budget.seconds:
+            return budget.seconds
+        smallest = self.space.at(self.tier.ladder.gbs_min)
+        return budget.iterations * best(smallest, self.time_source)[1]
 
     def _recipe(self) -> dict[str, Any]:
         """Everything that determines a trajectory, except the sequence of batch sizes."""
@@ -110,7 +145,7 @@ class Setup:
         """The tier's settings that change a single run; not which other runs there are."""
         others = {"name", "description", "gives_verdicts", "models", "policies", "seeds"}
         process = {"share_process", "snapshot_interval_samples", "snapshots_kept", "data"}
-        settings = self.tier.model_dump(mode="json", exclude=others | process)
+        settings = self.tier.settings(without=others | process)
         priced = self.priced_model.model_dump(mode="json", exclude={"description", "source"})
         cluster = self.cluster.model_dump(mode="json", exclude={"description", "source"})
         return {"tier": settings, "priced_model": priced, "cluster": cluster} | self._tables()
@@ -127,7 +162,11 @@ class Setup:
         training = {k: v for k, v in self.recipe.items() if k not in own}
         tier = self.tier
         return config.content_hash(
-            training, tier.learning_rate, tier.clock, tier.evaluation, self.time_budget_s
+            training,
+            tier.learning_rate,
+            tier.settings()["clock"],
+            tier.evaluation,
+            self.time_budget_s,
         )
 
     def problem(self) -> Problem:
@@ -143,11 +182,49 @@ class Setup:
             time_budget_s=self.time_budget_s,
         )
 
-    def trajectory(self) -> Trajectory:
-        """Return a walk at the root of this recipe's tree."""
+    def clock(self) -> Clock:
+        """Return the clock at zero."""
+        if not self.is_measured:
+            return ModelledClock(self.time_source, self.switch_cost, self.tier.clock.switch_cost)
+        engine = self.tier.engine.model_dump(mode="json")
+        names = {"cluster": self.cluster.name, "priced_as": self.model.name}
+        return MeasuredClock({**names, "hardware": self._ranks.hardware, "engine": engine})
+
+    def trajectory(self) -> Walk:
+        """Return a walk at its start: at the root of this recipe's tree, or on real ranks."""
+        if self.is_measured:
+            return self._measured_trajectory()
         root = Segment(self.request.model_folder / "_trajectories", recipe=self.recipe)
         trainer = Trainer(self._engine, self.prepared, self.tier, self.request.seed)
-        return Trajectory(root, trainer, self.lr, self.tier)
+        walk = Trajectory(root, trainer, self.lr, self.tier)
+        if isinstance(self.policy, ProbingPolicy):
+            self.policy.attach(walk.probe)
+        return walk
+
+    def _measured_trajectory(self) -> MeasuredTrajectory:
+        request = self.request
+        head = {"run_key": self.run_key, "hardware": self._ranks.hardware}
+        return MeasuredTrajectory(
+            request.folder, head, self._live_engine, self.prepared, self.lr, self.tier, request.seed
+        )
+
+    @property
+    def _ranks(self) -> Leader:
+        if self.request.ranks is None:
+            raise ConfigError(
+                "the measured clock needs ranks, and this process is none; start "
+                f"`cona run --clock measured --nproc {self.cluster.num_gpus}`"
+            )
+        return self.request.ranks
+
+    def _live_engine(self, layout: Layout) -> LiveEngine:
+        return self._ranks.build(
+            self.model,
+            layout,
+            seed=self.request.seed,
+            engine=self.tier.engine,
+            techniques=self.tier.techniques,
+        )
 
     def _engine(self) -> Engine:
         # Imported here: walking recorded iterations must not pay for torch and megatron.

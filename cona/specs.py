@@ -6,9 +6,18 @@ Each class is one YAML mapping under ``config/``; ``cona.config`` loads and vali
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from cona.strategy import Techniques
 
@@ -225,22 +234,32 @@ class DataSpec(Spec):
 SwitchCostPreset = Literal["live", "restart", "zero"]
 
 
+ClockKind = Literal["modelled", "measured"]
+
+
 class ClockSpec(Spec):
     """What a second is (method.md 7)."""
 
-    kind: Literal["modelled"] = "modelled"
-    """modelled: T(s) of the accounted strategy on the target cluster, never CPU time."""
+    kind: ClockKind = "modelled"
+    """modelled: T(s) of the accounted strategy on the target cluster, never CPU time; measured:
+    wall time of the ranks that really run the strategy."""
     time_source: str = "improved"
-    """The reference time source: a cost model's name, or `table:<path>` (measured iterations)."""
+    """The reference time source: a cost model's name, or `table:<path>` (measured iterations).
+    On the measured clock only policies that plan offline look at it."""
     switch_cost: SwitchCostPreset = "live"
-    """Switch-cost model that the run is charged; results report all three."""
+    """Modelled clock: switch-cost model that the run is charged; results report all three."""
+    warmup_iterations: NonNegativeInt = 2
+    """Measured clock: iterations after a start and after every switch of layout that count on the
+    clock but not in T_cur. ASSUMED."""
 
 
 class BudgetSpec(Spec):
     """When a run stops: all policies of a model and seed get the same seconds."""
 
     iterations: PositiveInt = 10_000
-    """time_budget_s = iterations * T(best strategy at gbs_min)."""
+    """Modelled clock: time_budget_s = iterations * T(best strategy at gbs_min)."""
+    seconds: PositiveFloat | None = None
+    """Measured clock: time_budget_s, which must be given there."""
 
 
 class EvaluationSpec(Spec):
@@ -292,6 +311,18 @@ class ControllerSpec(Spec):
     """What a switch of layout is believed to cost before one was measured."""
 
 
+class EngineSpec(Spec):
+    """What trains on real ranks; the modelled clock's virtual cluster has one engine, in fp32."""
+
+    kind: Literal["megatron", "deepspeed"] = "megatron"
+    """Library that shards the model."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of weights and activations in the layers; master weights and moments are fp32."""
+    switch_path: Literal["live", "universal"] = "live"
+    """How a layout is changed: in memory (megatron), or through DeepSpeed's universal checkpoint
+    (deepspeed, the paper's way)."""
+
+
 class OracleSpec(Spec):
     """How the greedy oracle looks ahead (method.md 9)."""
 
@@ -331,14 +362,27 @@ class TierSpec(Spec):
     learning_rate: LearningRateSpec = LearningRateSpec()
     controller: ControllerSpec = ControllerSpec()
     oracle: OracleSpec = OracleSpec()
+    engine: EngineSpec = EngineSpec()
     exec_mbs_max: PositiveInt = 16
     """Largest micro-batch that the virtual cluster really executes, samples."""
     snapshot_interval_samples: PositiveInt
-    """Samples between snapshots of a trajectory: what a kill can cost."""
+    """Samples between snapshots of a trajectory, or checkpoints of a measured run: what a kill can
+    cost."""
     snapshots_kept: PositiveInt | None = None
     """Latest snapshots kept in each segment; None: all, so that a later branch starts nearby."""
     share_process: bool = False
     """Train a model's policies in two processes instead of one job per run."""
+
+    def settings(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return what runs depend on; what only the measured clock has is left out elsewhere.
+
+        Args:
+            without: names of settings to leave out.
+        """
+        left_out: dict[str, Any] = dict.fromkeys(without, True)
+        if self.clock.kind == "modelled":
+            left_out |= {"engine": True, "clock": {"warmup_iterations"}, "budget": {"seconds"}}
+        return self.model_dump(mode="json", exclude=left_out)
 
     @model_validator(mode="after")
     def _once(self) -> TierSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cona.data import EvaluationSamples, PreparedData, TrainingSamples
-from cona.engine.base import Engine
+from cona.engine.base import Engine, StepStats
 from cona.errors import RunError
 from cona.gns import gradient_terms
 from cona.runlog import finite
@@ -102,20 +102,7 @@ class Trainer:
     def _execute(self, engine: Engine, position: Position, gbs: int, lr: float) -> Step:
         batch = self._training.batch(position.samples, gbs)
         stats = engine.train_step(batch, exec_mbs=exec_mbs(gbs, self._tier.exec_mbs_max), lr=lr)
-        terms = gradient_terms(
-            stats.sum_sq_microbatch, stats.grad_norm, stats.num_microbatches, gbs
-        )
-        return Step(
-            iteration=position.iteration + 1,
-            samples=position.samples + gbs,
-            loss_nats=finite(stats.loss_nats),
-            num_tokens=stats.num_tokens,
-            lr=lr,
-            grad_norm=finite(stats.grad_norm),
-            tr_sigma=terms.tr_sigma if terms else None,
-            mu_sq=terms.mu_sq if terms else None,
-            skipped=stats.skipped,
-        )
+        return step_record(stats, position.iteration + 1, position.samples + gbs, gbs=gbs, lr=lr)
 
     def _go_to(self, target: Position) -> Engine:
         if self._engine is None:
@@ -178,6 +165,30 @@ class Trainer:
                 "made it: delete the folder to train it again"
             )
         self._at = ahead
+
+
+def step_record(stats: StepStats, iteration: int, samples: int, *, gbs: int, lr: float) -> Step:
+    """Return the record of an iteration.
+
+    Args:
+        stats: what the engine saw.
+        iteration: optimizer steps done after it.
+        samples: samples consumed after it.
+        gbs: samples of the iteration.
+        lr: its learning rate.
+    """
+    terms = gradient_terms(stats.sum_sq_microbatch, stats.grad_norm, stats.num_microbatches, gbs)
+    return Step(
+        iteration=iteration,
+        samples=samples,
+        loss_nats=finite(stats.loss_nats),
+        num_tokens=stats.num_tokens,
+        lr=lr,
+        grad_norm=finite(stats.grad_norm),
+        tr_sigma=terms.tr_sigma if terms else None,
+        mu_sq=terms.mu_sq if terms else None,
+        skipped=stats.skipped,
+    )
 
 
 def _nothing() -> None:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 
 from cona.gns import GradientNoiseScale
 from cona.lr import LearningRate
+from cona.runlog import Record
 from cona.segments import Evaluation, Position, Segment, Step
 from cona.specs import TierSpec
+from cona.strategy import Strategy
 from cona.trainer import Trainer
+from cona.walk import Timed, frozen_gns
 
 
 class Trajectory:
@@ -41,12 +44,33 @@ class Trajectory:
         """UTF-8 bytes of the evaluation set's predicted tokens; None where not defined."""
         return self._trainer.num_evaluation_bytes
 
+    @property
+    def checkpoint_s(self) -> None:
+        """Nothing: snapshots belong to the tree, not to a run."""
+        return None
+
+    def begin(self, strategy: Strategy) -> Record | None:
+        """Do nothing: what is recorded is read when it is asked for."""
+        return None
+
+    def iterate(self, strategy: Strategy) -> Timed[Step]:
+        """Go one iteration of a strategy ahead; training depends on its batch size only."""
+        return Timed(record=self.step(strategy.gbs))
+
+    def validate(self) -> Timed[Evaluation]:
+        """Evaluate the model here on the TTP set."""
+        return Timed(record=self.evaluate("valid"))
+
+    def switch(self, old: Strategy, new: Strategy) -> float | None:
+        """Do nothing: a virtual cluster has no layout."""
+        return None
+
     def step(self, gbs: int) -> Step:
         """Go one iteration of ``gbs`` samples ahead and return its record."""
         behind, ahead = self.position, self.position.ahead(gbs)
         if ahead.segment is not behind.segment:
             # Rules that use the GNS use the value frozen here (method.md 5).
-            self._factor = self._lr.factor(gbs, self._frozen_gns())
+            self._factor = self._lr.factor(gbs, frozen_gns(self.gns))
             self.segments.append(ahead.segment.id)
         step = ahead.segment.step(ahead.iteration)
         if step is None:
@@ -57,10 +81,6 @@ class Trajectory:
         self.position = ahead
         self.gns.update(step.terms, gbs)
         return step
-
-    def _frozen_gns(self) -> float | None:
-        estimate = self.gns.estimate()
-        return math.inf if estimate.gns is None and estimate.num_terms else estimate.gns
 
     def _train(self, behind: Position, ahead: Position, gbs: int) -> Step:
         seq_length = self._lr.seq_length

@@ -38,7 +38,7 @@ class Curve:
     compute_s: NDArray[np.float64]
     """Train clock in seconds without any switch cost."""
     switch_s: dict[str, NDArray[np.float64]]
-    """Seconds of switches so far, by preset."""
+    """Seconds of switches so far, by preset; on the measured clock under `measured` alone."""
     ppl: NDArray[np.float64]
     """Perplexity: finite, for an evaluation without one is left out."""
 
@@ -124,12 +124,13 @@ class Run:
     def curve(self) -> Curve:
         """The evaluations that have a perplexity."""
         rows = [e for e in self.evals if e["ppl"] is not None]
+        names = rows[0]["switch_s"] if rows else PRESETS
         return Curve(
             samples=np.array([e["samples"] for e in rows], dtype=np.int64),
             train_s=_floats(e["train_s"] for e in rows),
             wall_s=_floats(e["wall_s"] for e in rows),
             compute_s=_floats(e["compute_s"] for e in rows),
-            switch_s={p: _floats(e["switch_s"][p] for e in rows) for p in PRESETS},
+            switch_s={p: _floats(e["switch_s"][p] for e in rows) for p in names},
             ppl=_floats(e["ppl"] for e in rows),
         )
 

@@ -52,11 +52,14 @@ class Pair:
 
     @property
     def recharged(self) -> dict[str, float | None]:
-        """The ratio of the same decisions under each switch-cost preset."""
+        """The ratio of the same decisions under each switch-cost preset; None: it has none."""
         ours, theirs = self.method.crossing, self.baseline.crossing
         if ours is None or theirs is None:
             return dict.fromkeys(PRESETS)
-        return {p: theirs.recharged_s[p] / ours.recharged_s[p] for p in PRESETS}
+        both = ours.recharged_s.keys() & theirs.recharged_s.keys()
+        return {
+            p: theirs.recharged_s[p] / ours.recharged_s[p] if p in both else None for p in PRESETS
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def _record(row: Ttp) -> dict[str, Any]:
         "reached": yes(at is not None),
         "ttp_train_s": at and at.train_s,
         "ttp_interpolated_s": at and at.interpolated_s,
-        **{f"ttp_recharged_{p}_s": at and at.recharged_s[p] for p in PRESETS},
+        **{f"ttp_recharged_{p}_s": at and at.recharged_s.get(p) for p in PRESETS},
         "ttp_wall_s": at and at.wall_s,
         "time_budget_s": run.budget_s,
         "clock": run.clock["kind"],
@@ -155,13 +155,14 @@ def _presets(rows: Sequence[Ttp], policies: Sequence[str]) -> Iterator[str]:
     if headline is None:
         yield "The best fixed strategy reached no target at every seed: no headline target."
         return
-    kinds = ("train", "interpolated", *PRESETS)
-    yield (
-        f"At the headline target {label(headline)}: as charged, interpolated between "
-        "evaluations, and the same decisions with switches re-charged by each preset."
-    )
+    presets = PRESETS if rows[0].run.clock["kind"] == "modelled" else ()
+    kinds = ("train", "interpolated", *presets)
+    columns = ["as charged", "interpolated between evaluations"]
+    if presets:
+        columns.append("and the same decisions with switches re-charged by each preset")
+    yield f"At the headline target {label(headline)}: {', '.join(columns)}."
     yield table(
-        ["policy", "TTP", "interpolated", *(f"re-charged: {p}" for p in PRESETS)],
+        ["policy", "TTP", "interpolated", *(f"re-charged: {p}" for p in presets)],
         [[p, *(cell(_at(rows, p, headline), of) for of in kinds)] for p in policies],
     )
 

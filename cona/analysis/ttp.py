@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from cona.analysis.groups import by_model, fixed_gbs
 from cona.analysis.load import Curve, Run
-from cona.cost.switch import PRESETS
 
 RUNGS_PER_DECADE = 20
 """Targets are preferred numbers: 20 a decade (the R20 series), 12 % apart."""
@@ -28,7 +27,7 @@ class Crossing:
     wall_s: float
     """Train clock plus evaluation time at that evaluation."""
     recharged_s: dict[str, float]
-    """The TTP of the same decisions with switches charged by each preset."""
+    """The TTP of the same decisions with switches charged by each name that has seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,7 @@ def first_crossing(curve: Curve, target: float) -> Crossing | None:
         train_s=float(curve.train_s[at]),
         interpolated_s=_interpolate(curve, target, at),
         wall_s=float(curve.wall_s[at]),
-        recharged_s={p: float(curve.recharged_s(p)[at]) for p in PRESETS},
+        recharged_s={p: float(curve.recharged_s(p)[at]) for p in curve.switch_s},
     )
 
 

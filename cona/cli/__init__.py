@@ -16,6 +16,7 @@ from cona.cli.lists import clusters, models, policies, tiers
 from cona.cli.plan import plan
 from cona.cli.predict import predict
 from cona.cli.report import figures, tables, track
+from cona.cli.selftest import selftest
 from cona.cli.train import data, run
 from cona.errors import ConaError
 
@@ -60,6 +61,7 @@ COMMANDS = (
     plan,
     predict,
     calibrate,
+    selftest,
     data,
     run,
     tables,

@@ -10,6 +10,7 @@ import click
 import yaml
 
 from cona import config
+from cona.engine.factory import lacking
 from cona.errors import ConfigError
 from cona.specs import TierSpec
 
@@ -40,6 +41,23 @@ def load_tier(name: str, corpus: str | None = None, changes: Iterable[str] = ())
         values["data.corpus"] = corpus
     tier = config.load(TierSpec, name)
     return config.override(tier, values, where="--set") if values else tier
+
+
+def for_real_ranks(tier: TierSpec, changes: Iterable[str]) -> tuple[TierSpec, list[str]]:
+    """Return a tier without techniques that its engine lacks, and what to tell about that.
+
+    Args:
+        tier: a tier on the measured clock.
+        changes: KEY=VALUE of the command line; what was asked for there stays, to be refused.
+    """
+    asked = {parse_change(change)[0] for change in changes}
+    values = {f"techniques.{k}": v for k, v in lacking(tier.engine, tier.techniques).items()}
+    values = {key: value for key, value in values.items() if key not in asked}
+    told = [
+        f"{key} is set to {v}: the {tier.engine.kind} engine has no more"
+        for key, v in values.items()
+    ]
+    return (config.override(tier, values) if values else tier), told
 
 
 def parse_change(text: str) -> tuple[str, Any]:

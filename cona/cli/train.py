@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from cona import config
-from cona.cli.options import data_option, load_tier, out_option, tier_option
-from cona.specs import ModelSpec
+from cona import config, launch, rank
+from cona.cli.options import data_option, for_real_ranks, load_tier, out_option, tier_option
+from cona.errors import ConfigError
+from cona.specs import ClockKind, ClusterSpec, ModelSpec, TierSpec
 
 if TYPE_CHECKING:
+    from cona.engine.ranks import Leader
     from cona.runner import RunRequest
 
 
@@ -46,6 +49,16 @@ def data(models: tuple[str, ...], tier_name: str, corpus: str | None) -> None:
 @click.option(
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the tier."
 )
+@click.option(
+    "--clock",
+    type=click.Choice(get_args(ClockKind)),
+    help="Seconds of a target cluster, or of real ranks; default: the tier's.",
+)
+@click.option(
+    "--nproc",
+    type=click.IntRange(min=1),
+    help="Measured clock: ranks on this machine; default: the GPUs of the tier's cluster.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be trained.")
 @click.option("--quiet", is_flag=True, help="No progress bar, even on a terminal.")
 def run(
@@ -56,6 +69,8 @@ def run(
     results: Path,
     corpus: str | None,
     changes: tuple[str, ...],
+    clock: ClockKind | None,
+    nproc: int | None,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -67,31 +82,85 @@ def run(
     Examples:
       cona run --model gpt3-1.3b-proxy --policy cona --seed 0 --tier quick --out try
       cona run --model gpt3-1.3b-proxy --policy rampup --set budget.iterations=50 --dry-run
+      cona run --model gpt3-1.3b-proxy --policy cona --clock measured --nproc 4 \\
+          --set cluster=local-cpu@4 --set budget.seconds=120 --out measured
     """
     from cona import registry
     from cona.runner import RunRequest
 
-    tier = load_tier(tier_name, corpus, changes)
+    tier = load_tier(tier_name, corpus, (*changes, *([f"clock.kind={clock}"] if clock else [])))
+    if tier.clock.kind == "measured":
+        tier = measured_tier(tier, changes, nproc)
+    elif nproc:
+        raise ConfigError(
+            f"--nproc {nproc}: the modelled clock needs no ranks; add --clock measured"
+        )
     config.load(ModelSpec, model)
     for policy in policies:
         registry.policy(policy)
-    for policy, seed in product(policies, seeds):
-        request = RunRequest(tier=tier, model=model, policy=policy, seed=seed, results=results)
-        if dry_run:
+    requests = [
+        RunRequest(tier=tier, model=model, policy=policy, seed=seed, results=results)
+        for policy, seed in product(policies, seeds)
+    ]
+    if dry_run:
+        for request in requests:
             click.echo(f"{request.folder}: {plan(request)}")
-        else:
-            train(request, progress=not quiet and sys.stderr.isatty())
+    else:
+        execute(requests, progress=not quiet and sys.stderr.isatty())
+
+
+def measured_tier(tier: TierSpec, changes: tuple[str, ...], nproc: int | None) -> TierSpec:
+    """Return a tier that real ranks can execute; the launcher says what was changed.
+
+    Raises:
+        ConfigError: the tier's cluster has another number of GPUs than there are ranks.
+    """
+    tier, told = for_real_ranks(tier, changes)
+    is_rank = rank.is_rank()
+    num_gpus = config.load(ClusterSpec, tier.cluster).num_gpus
+    num_ranks = rank.num_ranks() if is_rank else nproc or num_gpus
+    if num_ranks != num_gpus:
+        raise ConfigError(
+            f"{num_ranks} ranks, but cluster '{tier.cluster}' has {num_gpus} GPUs; "
+            f"nearest: --nproc {num_gpus}, or --set cluster=local-cpu@{num_ranks}"
+        )
+    for line in () if is_rank else told:
+        click.echo(line, err=True)
+    return tier
+
+
+def execute(requests: list[RunRequest], *, progress: bool) -> None:
+    """Train one run after the other: in this process, or on ranks that do so together."""
+
+    def all_of_them(ranks: Leader | None = None) -> None:
+        for request in requests:
+            train(replace(request, ranks=ranks), progress=progress)
+
+    tier = requests[0].tier
+    if tier.clock.kind == "modelled":
+        all_of_them()
+    elif rank.is_rank():
+        rank.join(all_of_them)
+    elif all([is_finished(request) for request in requests]):  # noqa: C419 - what is wrong, is said
+        all_of_them()
+    else:
+        num_gpus = config.load(ClusterSpec, tier.cluster).num_gpus
+        launch.start(num_gpus, tier.engine, tier.techniques)
+
+
+def is_finished(request: RunRequest) -> bool:
+    """Return whether a run has its result; raises what is wrong with the request, if anything."""
+    from cona.run_folder import finished
+    from cona.setup import Setup
+
+    return finished(request.folder / "result.json", Setup(request).run_key)
 
 
 def plan(request: RunRequest) -> str:
     """Return in words what a run would do."""
-    from cona.run_folder import finished
-    from cona.setup import Setup
-
-    path = request.folder / "result.json"
-    if not path.exists():
+    if not (request.folder / "result.json").exists():
         return "to be trained"
-    if finished(path, Setup(request).run_key):
+    if is_finished(request):
         return "finished: would be skipped"
     return "has a result of other settings or text: would be set aside, and trained anew"
 
@@ -121,9 +190,10 @@ def written_ns(path: Path) -> int | None:
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Return a result in words: status, perplexity, modelled seconds and switches."""
+    """Return a result in words: status, perplexity, seconds and switches."""
+    seconds = {"measured": "s"}.get(result.get("clock", {}).get("kind"), "modelled s")
     ppl = result["ppl"] and f"{result['perplexity_name']} {result['ppl']:.2f}"
     return (
-        f"{result['status']}, {ppl or 'no perplexity'} after {result['train_s']:.0f} modelled s, "
+        f"{result['status']}, {ppl or 'no perplexity'} after {result['train_s']:.0f} {seconds}, "
         f"{result['samples']} samples, {result['num_switches']} switches"
     )

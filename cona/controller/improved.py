@@ -85,11 +85,13 @@ class ImprovedRule:
 
     def decide(self, seen: Observation) -> Decision:
         """Return the eligible strategy with the largest net gain, if any."""
+        if seen.last_switch_s is not None:
+            self._switch_costs_s.append(seen.last_switch_s)
+        if seen.is_warmup:
+            return Decision(strategy=None, reason="warming up", quiet=True)
         self._stage.add(seen.iteration_s)
         if self._stage.num_iterations == 1:
             self._bias.begin(seen.strategy)
-            if seen.last_switch_s is not None:
-                self._switch_costs_s.append(seen.last_switch_s)
         modelled = self._problem.belief.time_s(seen.strategy)
         self._bias.update(seen.strategy, self._stage.time_s, modelled)
         decision = self._weigh(seen)

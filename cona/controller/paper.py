@@ -49,7 +49,8 @@ class PaperRule:
 
     def decide(self, seen: Observation) -> Decision:
         """Return whether R > 1 for the next larger batch, or the fallback's step back."""
-        self._stage.add(seen.iteration_s)
+        if not seen.is_warmup:
+            self._stage.add(seen.iteration_s)
         self._gns.update(seen.terms, seen.strategy.gbs)
         self._last_gns = self._gns.estimate().gns or self._last_gns
         decision = self._weigh(seen)

@@ -27,7 +27,7 @@ class Stage:
     num_iterations: int = 0
 
     def add(self, iteration_s: float) -> None:
-        """Add one measured iteration, seconds."""
+        """Add one measured iteration, seconds; not one of the warm-up."""
         self.times_s.append(iteration_s)
         self.num_iterations += 1
 

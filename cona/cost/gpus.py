@@ -130,6 +130,16 @@ SHEETS: dict[str, DataSheet] = {
     ),
     "v100-32g": DataSheet(**_V100, fp8_tflops=None, memory_gb=32, source=_V100_SOURCE),
     "v100-16g": DataSheet(**_V100, fp8_tflops=None, memory_gb=16, source=_V100_SOURCE),
+    "cpu": DataSheet(
+        bf16_tflops=0.1,
+        fp8_tflops=None,
+        vector_tflops=0.02,
+        hbm_gb_s=10,
+        memory_gb=4,
+        nvlink_gb_s=1,
+        source="no data sheet; ASSUMED: orders of magnitude of one core in float32, its share of "
+        "a laptop's 16 GB, gloo over loopback; a first belief, which measured iterations correct",
+    ),
 }
 """Data-sheet facts by GPU type."""
 

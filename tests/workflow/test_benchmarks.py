@@ -15,6 +15,7 @@ from snakemake_runs import ROOT
     [
         (["step_speed.py", "--repeats", "1"], ["goal-gpt", "tokens/s", "bert-large-proxy"]),
         (["cost_speed.py"], ["ladder search, 4,096 GPUs", "rows/s"]),
+        (["switch_cost.py", "--size", "small"], ["torch_dist", "universal", "live is"]),
     ],
 )
 def test_benchmark_prints_its_table(command: list[str], words: list[str]) -> None:

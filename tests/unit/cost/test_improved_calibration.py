@@ -134,7 +134,7 @@ def test_too_few_rows_are_refused() -> None:
 
 
 def test_shipped_calibrations_say_what_they_are() -> None:
-    assert shipped() == ["a100-80g", "b200", "h100-80g", "h200", "v100-32g"]
+    assert shipped() == ["a100-80g", "b200", "cpu", "h100-80g", "h200", "v100-32g"]
     for name in shipped():
         found = load(name)
         assert found.gpu == name

@@ -1,0 +1,110 @@
+"""Which engine a run on real ranks gets, and what that engine can do; imports no engine itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from cona.errors import ConfigError
+from cona.specs import EngineSpec, ModelSpec
+from cona.strategy import Layout, Techniques
+
+if TYPE_CHECKING:
+    from cona.engine.base import LiveEngine
+
+_FREE = {"megatron": ("recompute", "sequence_parallel"), "deepspeed": ("recompute", "zero_stage")}
+"""Techniques that an engine carries out as asked; it has none of the others."""
+
+_SWITCH_PATHS = {"megatron": ("live",), "deepspeed": ("live", "universal")}
+"""Ways to another layout that an engine has."""
+
+
+def lacking(engine: EngineSpec, techniques: Techniques) -> dict[str, Any]:
+    """Return the techniques that the engine lacks, each with the value that it can do instead.
+
+    The megatron engine keeps whole Adam moments on every data-parallel rank (ZeRO stage 0).
+    """
+    neutral, free = Techniques(), _FREE[engine.kind]
+    return {
+        field.name: getattr(neutral, field.name)
+        for field in fields(Techniques)
+        if field.name not in free
+        and getattr(techniques, field.name) != getattr(neutral, field.name)
+    }
+
+
+def check(engine: EngineSpec, techniques: Techniques) -> None:
+    """Refuse what no engine can carry out.
+
+    Raises:
+        ConfigError: the engine lacks a technique or a switch path.
+    """
+    if engine.switch_path not in _SWITCH_PATHS[engine.kind]:
+        valid = ", ".join(_SWITCH_PATHS[engine.kind])
+        raise ConfigError(
+            f"engine.switch_path {engine.switch_path}: the {engine.kind} engine has no such way to "
+            f"another layout; valid: {valid}"
+        )
+    for name, value in lacking(engine, techniques).items():
+        raise ConfigError(
+            f"techniques.{name} = {getattr(techniques, name)}: the {engine.kind} engine has no "
+            f"such thing, and a measured run must run what it says; nearest: {value}"
+        )
+
+
+def build_live_engine(
+    model: ModelSpec, layout: Layout, *, seed: int, engine: EngineSpec, techniques: Techniques
+) -> LiveEngine:
+    """Build an engine on this rank; every rank of the world calls this alike.
+
+    Args:
+        model: the model.
+        layout: the first layout; dp*tp*pp is the number of ranks.
+        seed: of the initial weights and of dropout.
+        engine: which engine, and its precision.
+        techniques: what it carries out beside the layout.
+
+    Raises:
+        ConfigError: the layout fits the ranks or the model not, or the hardware lacks something.
+    """
+    check(engine, techniques)
+    from cona.engine.stage import Numerics
+
+    refuse_without_gpu(engine, techniques)
+    numerics = Numerics(
+        precision=engine.precision,
+        recompute=techniques.recompute,
+        sequence_parallel=techniques.sequence_parallel,
+    )
+    if engine.kind == "deepspeed":
+        from cona.engine.deepspeed import DeepSpeedEngine
+
+        return DeepSpeedEngine(
+            model,
+            layout,
+            seed,
+            zero_stage=techniques.zero_stage,
+            numerics=numerics,
+            switch_path=engine.switch_path,
+        )
+    from cona.engine.parallel import ParallelEngine
+
+    return ParallelEngine(model, layout, seed, numerics)
+
+
+def refuse_without_gpu(engine: EngineSpec, techniques: Techniques) -> None:
+    """Refuse what takes a GPU on a machine without one.
+
+    Raises:
+        ConfigError: fp16 or sequence parallelism on a CPU.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    if engine.precision == "fp16":
+        raise ConfigError("engine.precision fp16 needs a GPU, and there is none; nearest: fp32")
+    if techniques.sequence_parallel:
+        raise ConfigError(
+            "techniques.sequence_parallel = True needs a GPU, and there is none; nearest: False"
+        )

@@ -1,0 +1,71 @@
+"""The toy engine with layouts, and ranks in name only: the measured clock in one process.
+
+Its seconds are made up from the layout, so that tests can say what a clock must show.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from toy_engine import ToyEngine
+
+from cona.engine.base import Batch, StepStats, Switched
+from cona.errors import RunError
+from cona.strategy import Layout
+
+WARM_S = 1.0
+"""What the first iteration after a start or a switch takes longer."""
+SWITCH_S = 0.5
+
+
+def iteration_s(layout: Layout, gbs: int) -> float:
+    """Return T of the toy: pipeline stages are slow, larger batches cost little."""
+    return 0.1 * layout.pp + 0.001 * gbs
+
+
+class ToyLiveEngine(ToyEngine):
+    """Implements ``cona.engine.base.LiveEngine``."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout = layout
+        self._is_cold = True
+
+    def train_step(self, batch: Batch, *, exec_mbs: int, lr: float) -> StepStats:
+        """Take one gradient step and make up how long it took."""
+        seconds = iteration_s(self.layout, len(batch)) + WARM_S * self._is_cold
+        self._is_cold = False
+        # The noise scale must not depend on the layout: at least two micro-batches.
+        stats = super().train_step(batch, exec_mbs=min(exec_mbs, len(batch) // 2), lr=lr)
+        return replace(stats, seconds=seconds)
+
+    def switch(self, layout: Layout) -> Switched:
+        """Go over to another layout."""
+        self.layout, self._is_cold = layout, True
+        return Switched(seconds=SWITCH_S, moved_bytes=8, needed_bytes=8)
+
+    def save(self, path: Path) -> None:
+        """Write the weights into a folder."""
+        path.mkdir()
+        (path / "state").write_bytes(pickle.dumps(self.logits))
+
+    def load(self, path: Path) -> None:
+        """Read the weights."""
+        try:
+            self.logits = pickle.loads((path / "state").read_bytes())
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise RunError(f"{path}: damaged") from error
+
+
+class OneProcess:
+    """Stands for ``cona.engine.ranks.Leader``."""
+
+    def __init__(self, num_ranks: int = 4) -> None:
+        self.hardware = {"device": "toy", "num_ranks": num_ranks, "backend": "none"}
+
+    def build(self, model: Any, layout: Layout, **options: Any) -> ToyLiveEngine:
+        """Return a new engine."""
+        return ToyLiveEngine(layout)
