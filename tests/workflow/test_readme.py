@@ -1,4 +1,4 @@
-"""Every command of the README runs (on the smoke tier, fewer ranks and seconds where it is long)."""
+"""Every command of the README runs: on the smoke tier, with fewer ranks and seconds if long."""
 
 from __future__ import annotations
 
