@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from cona import config, registry
-from cona.cost import SwitchCost, time_model
 from cona.cost.table import table_path
 from cona.data import PreparedData, prepare
 from cona.engine.base import Engine
@@ -16,10 +15,9 @@ from cona.lr import LearningRate, needs_gns
 from cona.policy import Policy, Problem
 from cona.provenance import METHOD_VERSION, recipe_versions
 from cona.runlog import sha256
-from cona.search import best
+from cona.scene import Scene
 from cona.segments import Segment
-from cona.specs import ClusterSpec, ModelSpec, TierSpec
-from cona.strategy import StrategySpace
+from cona.specs import ModelSpec, TierSpec
 from cona.trainer import Trainer
 from cona.trajectory import Trajectory
 
@@ -64,24 +62,14 @@ class Setup:
         tier = request.tier
         self.request, self.tier = request, tier
         self.policy: Policy = registry.policy(request.policy)
-        self.model = config.load(ModelSpec, request.model)
-        priced = self.model.priced_as
-        self.priced_model = config.load(ModelSpec, priced) if priced else self.model
-        self.cluster = config.load(ClusterSpec, tier.cluster)
+        self.scene = scene = Scene.of(tier, request.model)
+        self.model, self.priced_model = scene.trained_model, scene.model
+        self.cluster, self.space = scene.cluster, scene.space
+        self.time_source, self.switch_cost = scene.reference, scene.switch_cost
         rule = getattr(self.policy, "lr_rule", None)  # optional for outside policies
         self.lr = LearningRate(tier.learning_rate, self.model, rule)
-        self.space = StrategySpace(
-            model=self.priced_model,
-            num_gpus=self.cluster.num_gpus,
-            ladder=tier.ladder,
-            techniques=tier.techniques,
-        )
-        self.time_source = time_model(tier.clock.time_source, self.priced_model, self.cluster)
-        belief = getattr(self.policy, "belief", None) or tier.belief
-        self.belief = time_model(belief, self.priced_model, self.cluster)
-        self.switch_cost = SwitchCost(self.priced_model, self.cluster)
-        smallest = self.space.at(tier.ladder.gbs_min)
-        self.time_budget_s = tier.budget.iterations * best(smallest, self.time_source)[1]
+        self.belief = scene.belief(self.policy)
+        self.time_budget_s = scene.time_budget_s
         self.prepared: PreparedData = prepare(tier.data.corpus, self.model)
         self.recipe = self._recipe()
         self.config_hash = config.content_hash(tier, self.model, self.priced_model, self.cluster)
@@ -132,16 +120,7 @@ class Setup:
 
     def problem(self) -> Problem:
         """Return what the policy may know."""
-        return Problem(
-            tier=self.tier,
-            model=self.priced_model,
-            trained_model=self.model,
-            cluster=self.cluster,
-            space=self.space,
-            belief=self.belief,
-            switch_cost=self.switch_cost,
-            time_budget_s=self.time_budget_s,
-        )
+        return self.scene.problem(self.policy)
 
     def trajectory(self) -> Trajectory:
         """Return a walk at the root of this recipe's tree."""
