@@ -28,7 +28,7 @@ def test_a_dry_run_schedules_every_job(
     workflow: Workflow, tier: str, num_data: int, training: dict[str, int]
 ) -> None:
     done = workflow("--dry-run", "--cores", "1", tier=tier)
-    rest = {"tables": 1, "figures": 1, "track": 1, "all": 1}
+    rest = {"tables": 1, "figures": 1, "planners": 1, "track": 1, "all": 1}
     num_jobs = num_data + sum(training.values()) + sum(rest.values())
     assert done.returncode == 0, done.stdout
     assert jobs(done.stdout) == {"data": num_data, **training, **rest, "total": num_jobs}
