@@ -6,9 +6,9 @@ largest k*gbs whose loss is at most a tolerance above that of k = 1. Once it rea
 batch, the batch doubles, and the rate grows by sqrt(2).
 
 The paper measures the CBS on a run at hand and schedules the next one by it; here it is measured
-in the run itself. Branches cost no time on the clock, and CONA gets none: read it as a bound on
-what measuring the CBS could give. ASSUMED: how often, how long, how many, and the loss (log
-perplexity on the probe set, after every branch saw the same number of samples).
+in the run itself. Branches cost no time on the clock, and CONA gets none: so its kind is bound (on
+what measuring the CBS could give), and tables say so. ASSUMED: how often, how long, how many, and
+the loss (log perplexity on the probe set, after every branch saw the same number of samples).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Merrill:
     """Doubles gbs once branches say that the critical batch is twice as large."""
 
     name: ClassVar[str] = "merrill"
-    kind: ClassVar[str] = "online"
+    kind: ClassVar[str] = "bound"
     summary: ClassVar[str] = "gbs doubles when branches (free on the clock) show a larger CBS"
     source: ClassVar[str] = "batch-size warm-up (Merrill et al. 2025, arXiv 2505.23971)"
 

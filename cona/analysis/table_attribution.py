@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cona.analysis.attribution import Attribution, State, attributions, first_strategy
-from cona.analysis.groups import by_model, by_policy, unique
+from cona.analysis.groups import by_model, by_policy, marked, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, number, page, ratio, table, yes
 from cona.analysis.notes import notes, num_seeds
@@ -128,8 +128,8 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
     ours = {one.row.run.seed: one for one in at if one.row.run.policy == METHOD}
     headers = ["policy", "TTP s", "own gbs s", "at static s", "batch sizes", "layouts"]
     lines = [
-        [policy, *_cells([o for o in at if o.row.run.policy == policy], ours)]
-        for policy in by_policy(group)
+        [marked(policy, same[0].kind), *_cells([o for o in at if o.row.run.policy == policy], ours)]
+        for policy, same in by_policy(group).items()
     ]
     yield table([*headers, "speed-up", "÷ cona"], lines)
     yield _reasons(at)
