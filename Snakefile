@@ -51,4 +51,5 @@ rule all:
         RESULTS,  # named here too: a deleted run comes back although the tables still stand
         rules.tables.output,
         rules.figures.output,
+        rules.planners.output,
         rules.track.output,

@@ -11,13 +11,12 @@ from typing import ClassVar
 
 from cona.cost import TimeModel
 from cona.errors import ConfigError
+from cona.planners import Answer, Query, choose, uniform_plan
+from cona.planners.planner import check_gbs
 from cona.policy import STAY, Decision, Observation, Problem
 from cona.search import best
 from cona.specs import LrRule
 from cona.strategy import Strategy
-
-LARGEST_GBS = 2**20
-"""More samples than anyone trains on at once; guards the search for divisors."""
 
 
 @dataclass(kw_only=True)
@@ -33,13 +32,10 @@ class FixedBest:
     """Global batch size, samples."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
-    _reference: TimeModel = field(init=False, repr=False)
+    _reference: TimeModel | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.gbs <= LARGEST_GBS:
-            raise ConfigError(
-                f"fixed-best-gbs{self.gbs}: the batch size must be between 1 and {LARGEST_GBS}"
-            )
+        check_gbs(self.name, self.gbs)
 
     def know(self, reference: TimeModel) -> None:
         """Plan with the reference clock: this is the best that a perfect time model could do."""
@@ -55,7 +51,28 @@ class FixedBest:
                 f"fixed-best-gbs{self.gbs}: no layout of {problem.space.num_gpus} GPUs divides "
                 f"gbs {self.gbs}; nearest: {nearest}"
             )
-        return best(strategies, self._reference)[0]
+        return best(strategies, self._known())[0]
+
+    def plan(self, query: Query) -> Answer:
+        """Return the fastest strategy of the query, by the reference clock, as a plan.
+
+        Raises:
+            ConfigError: no strategy is feasible, or there is no reference clock.
+        """
+        known = self._known()
+        feasible = [s for s in query.strategies if known.why_not(s) is None]
+        if not feasible:
+            best(query.strategies, known)  # says which rule the first of them breaks
+        plans = [
+            uniform_plan(s, query.model.num_layers, believed_s=float(seconds))
+            for s, seconds in zip(feasible, known.times_s(feasible), strict=True)
+        ]
+        return choose(self.name, query, plans)
+
+    def _known(self) -> TimeModel:
+        if self._reference is None:
+            raise ConfigError(f"{self.name}: it plans with the reference clock, and there is none")
+        return self._reference
 
     def decide(self, observation: Observation) -> Decision:
         """Stay."""

@@ -8,18 +8,18 @@ ramped linearly over the first 4-12 of its 300 billion tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from cona.controller.narrow import best_at, with_layout
 from cona.lr import LearningRate
 from cona.policy import STAY, Decision, Observation, Problem
-from cona.search import best
 from cona.specs import LrRule
 from cona.strategy import Strategy
 
 
 @dataclass(kw_only=True)
 class Rampup:
-    """Linear growth of gbs from gbs_min to gbs_max in steps of gbs_min, best layout at each."""
+    """Linear growth of gbs from gbs_min to gbs_max in steps of gbs_min."""
 
     name: ClassVar[str] = "rampup"
     kind: ClassVar[str] = "schedule"
@@ -28,6 +28,8 @@ class Rampup:
 
     ramp: float = 0.04
     """Length of the ramp as a fraction of the learning-rate decay: 12 of 300 billion tokens."""
+    layout: Literal["best", "fixed"] = "best"
+    """The fastest at each size, or the fastest at the smallest for the whole run."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
     belief: str | None = None
@@ -38,9 +40,12 @@ class Rampup:
     def start(self, problem: Problem) -> Strategy:
         """Return the fastest strategy of the smallest batch."""
         self._problem = problem
+        if self.layout == "fixed":
+            smallest = problem.tier.ladder.gbs_min
+            self._problem = with_layout(problem, best_at(problem, smallest).layout)
         horizon = LearningRate(problem.tier.learning_rate, problem.trained_model)
         self._ramp_samples = self.ramp * horizon.decay_tokens / horizon.seq_length
-        return self._best(self.gbs_at(0))
+        return best_at(self._problem, self.gbs_at(0))
 
     def gbs_at(self, samples: int) -> int:
         """Return the global batch size after ``samples`` consumed samples."""
@@ -57,9 +62,6 @@ class Rampup:
         gbs = self.gbs_at(observation.samples)
         if gbs == observation.strategy.gbs:
             return STAY
-        strategy = self._best(gbs)
+        strategy = best_at(self._problem, gbs)
         reason = f"{observation.samples} samples consumed: the schedule says gbs {gbs}"
         return Decision(strategy=strategy, reason=reason, details={"next": str(strategy)})
-
-    def _best(self, gbs: int) -> Strategy:
-        return best(self._problem.space.at(gbs), self._problem.belief)[0]

@@ -11,6 +11,12 @@ from cona.specs import LearningRateSpec, LrRule, ModelSpec
 
 _PIECEWISE_PIVOT = 32
 
+_MOST_HALVINGS = 10
+"""ASSUMED: a cosine that ends at zero is followed down to a thousandth of its peak."""
+
+_ROUNDING = 1e-9
+"""Half of the peak may come out this much above it, relatively."""
+
 
 def batch_factor(rule: LrRule, gbs: int, base_gbs: int, gns: float | None = None) -> float:
     """Return the factor of the base learning rate at a global batch size.
@@ -18,7 +24,8 @@ def batch_factor(rule: LrRule, gbs: int, base_gbs: int, gns: float | None = None
     Args:
         rule: linear (the release), sqrt (usual for Adam), power (exponent 0.25), piecewise
             (exponent 0.5 up to 32 samples, 0.25 above), adascale (Johnson et al. 2020) or
-            cona_adascale (what the release calls so; the reverse in its limits), or constant.
+            cona_adascale (what the release calls so; the reverse in its limits), constant, or
+            seesaw and seesaw_to_zero (Meterez et al. 2025), whose factor is that of sqrt.
         gbs: global batch size, samples.
         base_gbs: batch size at which the factor is 1, samples.
         gns: noise scale in samples, frozen at the switch; infinity while mu_sq is not positive;
@@ -30,7 +37,7 @@ def batch_factor(rule: LrRule, gbs: int, base_gbs: int, gns: float | None = None
             return 1.0
         case "linear":
             return ratio
-        case "sqrt":
+        case "sqrt" | "seesaw" | "seesaw_to_zero":
             return math.sqrt(ratio)
         case "power":
             return ratio**0.25
@@ -86,9 +93,29 @@ class LearningRate:
     def at(self, tokens: int, factor: float) -> float:
         """Return the learning rate of the iteration that ends at ``tokens`` consumed tokens."""
         peak = factor * self.training.base_lr
-        floor = self.training.min_lr * (factor if self.spec.scale_min else 1.0)
         warmup = self.training.warmup_fraction * self.decay_tokens
         if tokens < warmup:
             return peak * tokens / warmup
-        done = min(1.0, (tokens - warmup) / (self.decay_tokens - warmup))
-        return floor + (peak - floor) * 0.5 * (1 + math.cos(math.pi * done))
+        if self.rule in ("seesaw", "seesaw_to_zero"):
+            return peak * 0.5 ** self.num_halvings(tokens)
+        floor = self.training.min_lr * (factor if self.spec.scale_min else 1.0)
+        return floor + (peak - floor) * self._cosine(tokens)
+
+    def num_halvings(self, tokens: int) -> int:
+        """Return how often the cosine of the base batch has halved at ``tokens`` consumed tokens.
+
+        The cosine ends at min_lr; under seesaw_to_zero, at zero.
+
+        Source: baselines.md 16
+        """
+        peak, end = self.training.base_lr, self.training.min_lr
+        if self.rule == "seesaw_to_zero":
+            end = 0.0
+        now = max(end + (peak - end) * self._cosine(tokens), peak * 0.5**_MOST_HALVINGS)
+        return int(math.log2(peak / now * (1 + _ROUNDING)))
+
+    def _cosine(self, tokens: int) -> float:
+        """Return what the cosine leaves of the decay: 1 until the warm-up ends, 0 at its end."""
+        warmup = self.training.warmup_fraction * self.decay_tokens
+        done = min(1.0, max(0.0, (tokens - warmup) / (self.decay_tokens - warmup)))
+        return 0.5 * (1 + math.cos(math.pi * done))

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cona import config, registry
+from cona.analysis.groups import ORACLE, is_oracle
 from cona.cost import time_models
 from cona.errors import ConfigError, nearest
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
-
-ORACLE = "greedy-oracle"
-"""The policy whose forks make it the longest job by far: it gets a process of its own, first."""
 
 SETTINGS = ("tier", "results", "data")
 """What `snakemake --config` may set."""
@@ -134,11 +132,14 @@ class Pipeline:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Who trains together: each policy alone, or all but the oracle in one process."""
+        """Who trains together: each policy alone, or all but the oracles in one process.
+
+        Forks make an oracle the longest job by far: it gets a process of its own, first.
+        """
         policies = self.tier.policies
         if not self.tier.share_process:
             return tuple(_group(_identifier(p), (p,)) for p in policies)
-        oracles = tuple(p for p in policies if p.startswith(ORACLE))
+        oracles = tuple(p for p in policies if is_oracle(p))
         others = tuple(p for p in policies if p not in oracles)
         shares = (_group(_identifier(ORACLE), oracles), _group("policies", others))
         return tuple(group for group in shares if group.policies)
@@ -160,5 +161,5 @@ def _identifier(policy: str) -> str:
 
 
 def _group(name: str, policies: tuple[str, ...]) -> Group:
-    is_oracle = any(policy.startswith(ORACLE) for policy in policies)
-    return Group(name=name, policies=policies, priority=10 if is_oracle else 0)
+    priority = 10 if any(map(is_oracle, policies)) else 0
+    return Group(name=name, policies=policies, priority=priority)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from cona import config, registry
 from cona.clock import Clock, MeasuredClock, ModelledClock
-from cona.cost import SwitchCost, time_model
 from cona.cost.table import table_path
 from cona.data import PreparedData, prepare
 from cona.engine import factory
@@ -19,10 +18,10 @@ from cona.measured import MeasuredTrajectory
 from cona.policy import Policy, ProbingPolicy, Problem
 from cona.provenance import METHOD_VERSION, recipe_versions
 from cona.runlog import sha256
-from cona.search import best
+from cona.scene import Scene
 from cona.segments import Segment
-from cona.specs import ClusterSpec, ModelSpec, TierSpec
-from cona.strategy import Layout, StrategySpace
+from cona.specs import ModelSpec, TierSpec
+from cona.strategy import Layout
 from cona.trainer import Trainer
 from cona.trajectory import Trajectory
 from cona.walk import Walk
@@ -73,27 +72,17 @@ class Setup:
         tier = request.tier
         self.request, self.tier = request, tier
         self.policy: Policy = registry.policy(request.policy)
-        self.model = config.load(ModelSpec, request.model)
-        self.cluster = config.load(ClusterSpec, tier.cluster)
         self.is_measured = tier.clock.kind == "measured"
         if self.is_measured:
             self._check_measured()
-        # Real ranks train the model itself: it is what its seconds are seconds of.
-        priced = None if self.is_measured else self.model.priced_as
-        self.priced_model = config.load(ModelSpec, priced) if priced else self.model
+        self.scene = scene = Scene.of(tier, request.model)
+        self.model, self.priced_model = scene.trained_model, scene.model
+        self.cluster, self.space = scene.cluster, scene.space
+        self.time_source, self.switch_cost = scene.reference, scene.switch_cost
         rule = getattr(self.policy, "lr_rule", None)  # optional for outside policies
         self.lr = LearningRate(tier.learning_rate, self.model, rule)
-        self.space = StrategySpace(
-            model=self.priced_model,
-            num_gpus=self.cluster.num_gpus,
-            ladder=tier.ladder,
-            techniques=tier.techniques,
-        )
-        self.time_source = time_model(tier.clock.time_source, self.priced_model, self.cluster)
-        belief = getattr(self.policy, "belief", None) or tier.belief
-        self.belief = time_model(belief, self.priced_model, self.cluster)
-        self.switch_cost = SwitchCost(self.priced_model, self.cluster)
-        self.time_budget_s = self._time_budget_s()
+        self.belief = scene.belief(self.policy)
+        self.time_budget_s = scene.time_budget_s
         self.prepared: PreparedData = prepare(tier.data.corpus, self.model)
         self.recipe = self._recipe()
         self.config_hash = config.content_hash(
@@ -117,13 +106,6 @@ class Setup:
                 "e.g. --set budget.seconds=600"
             )
         factory.check(tier.engine, tier.techniques)
-
-    def _time_budget_s(self) -> float:
-        budget = self.tier.budget
-        if self.is_measured and budget.seconds:
-            return budget.seconds
-        smallest = self.space.at(self.tier.ladder.gbs_min)
-        return budget.iterations * best(smallest, self.time_source)[1]
 
     def _recipe(self) -> dict[str, Any]:
         """Everything that determines a trajectory, except the sequence of batch sizes."""
@@ -171,16 +153,7 @@ class Setup:
 
     def problem(self) -> Problem:
         """Return what the policy may know."""
-        return Problem(
-            tier=self.tier,
-            model=self.priced_model,
-            trained_model=self.model,
-            cluster=self.cluster,
-            space=self.space,
-            belief=self.belief,
-            switch_cost=self.switch_cost,
-            time_budget_s=self.time_budget_s,
-        )
+        return self.scene.problem(self.policy)
 
     def clock(self) -> Clock:
         """Return the clock at zero."""

@@ -280,7 +280,17 @@ class GnsSpec(Spec):
     """EMA decay per consumed sample; one iteration decays by decay**gbs."""
 
 
-LrRule = Literal["constant", "linear", "sqrt", "power", "piecewise", "adascale", "cona_adascale"]
+LrRule = Literal[
+    "constant",
+    "linear",
+    "sqrt",
+    "power",
+    "piecewise",
+    "adascale",
+    "cona_adascale",
+    "seesaw",
+    "seesaw_to_zero",
+]
 
 
 class LearningRateSpec(Spec):

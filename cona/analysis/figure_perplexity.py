@@ -11,21 +11,29 @@ from numpy.typing import NDArray
 
 from cona.analysis.groups import by_model, by_policy
 from cona.analysis.load import Record, Run
-from cona.analysis.panels import SHOWN_FROM, add_legend, plain_log_ticks, side_by_side
+from cona.analysis.panels import (
+    DRAWN,
+    SHOWN_FROM,
+    add_legend,
+    drawn,
+    plain_log_ticks,
+    side_by_side,
+)
 from cona.analysis.style import LineStyle, line_style
 
 CAPTION = (
     "Lines: median over seeds of log perplexity at evaluations, linear in time between them; band: "
     "smallest to largest seed (none if n = 1). Markers: strategy switches of the first seed, on "
     "the line; filled if the global batch size changed, open if only the layout did. The steep "
-    "start, above each panel's largest perplexity at 4 % of the budget, is cut off."
+    "start, above each panel's largest perplexity at 4 % of the budget, is cut off. "
+    f"{DRAWN}"
 )
 _NUM_TIMES = 400
 
 
 def draw(runs: Sequence[Run]) -> Figure | None:
     """Return the figure: one panel for each model; None without any evaluation."""
-    groups = by_model([r for r in runs if r.curve.ppl.size > 1])
+    groups = by_model([r for r in drawn(runs) if r.curve.ppl.size > 1])
     if not groups:
         return None
     figure, panels = side_by_side(len(groups))

@@ -10,13 +10,14 @@ from matplotlib.patches import Patch
 
 from cona.analysis.groups import by_model, by_policy
 from cona.analysis.load import Record, Run
+from cona.analysis.panels import DRAWN, drawn
 from cona.analysis.style import gbs_color, ink_on
 
 CAPTION = (
     "Bars: stages of constant strategy, from its start to the next one's, darker for a larger "
     "global batch size; labels: global batch size and layout (dp-tp-pp, micro-batch size), left "
     "out where a bar is too short. First seed of each policy only, so there is no centre or "
-    "interval."
+    f"interval. {DRAWN}"
 )
 _WIDTH_IN = 10.0
 _ROW_IN = 0.36
@@ -26,7 +27,8 @@ _CHARACTER_IN = 0.6 * _TEXT_PT / 72
 
 def draw(runs: Sequence[Run]) -> Figure:
     """Return the figure: one panel for each model, one bar for each policy."""
-    groups = {m: [g[0] for g in by_policy(group).values()] for m, group in by_model(runs).items()}
+    shown = by_model(drawn(runs))
+    groups = {m: [g[0] for g in by_policy(group).values()] for m, group in shown.items()}
     rows = [len(firsts) for firsts in groups.values()]
     height = sum(rows) * _ROW_IN + len(rows) * 0.55 + 1.1
     figure = Figure(figsize=(_WIDTH_IN, height))

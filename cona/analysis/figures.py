@@ -13,7 +13,13 @@ from pathlib import Path
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from cona.analysis import figure_gns, figure_perplexity, figure_speedup, figure_timeline
+from cona.analysis import (
+    figure_attribution,
+    figure_gns,
+    figure_perplexity,
+    figure_speedup,
+    figure_timeline,
+)
 from cona.analysis.load import Run, load_runs
 from cona.analysis.notes import common_sentences, num_seeds
 from cona.analysis.style import figure_style
@@ -54,6 +60,12 @@ PLOTS = (
         title="Speed-up of cona over fixed batch sizes",
         caption=figure_speedup.CAPTION,
         draw=figure_speedup.draw,
+    ),
+    Plot(
+        name="attribution",
+        title="From a planner's pick to cona",
+        caption=figure_attribution.CAPTION,
+        draw=figure_attribution.draw,
     ),
 )
 

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+ORACLE = "greedy-oracle"
+"""Name of the oracle; its variants have parameters after it."""
 _FIXED = re.compile(r"fixed-best-gbs(\d+)")
-_KIND_ORDER = ("online", "ablation", "schedule", "offline", "bound")
+BOUND = "bound"
+"""Kind of the policies that may do what no method can: train ahead at no cost on the clock."""
+_KIND_ORDER = ("online", "ablation", "schedule", "offline", BOUND)
 
 
 class Labelled(Protocol):
@@ -30,6 +34,16 @@ def fixed_gbs(policy: str) -> int | None:
     """Return the global batch size of a `fixed-best-gbs<N>` policy, None for any other."""
     match = _FIXED.fullmatch(policy)
     return int(match[1]) if match else None
+
+
+def is_oracle(policy: str) -> bool:
+    """Return whether a policy is the oracle or one of its variants."""
+    return policy == ORACLE or policy.startswith(f"{ORACLE}-")
+
+
+def marked(policy: str, kind: str) -> str:
+    """Return a policy's name, marked where it is a bound and no method."""
+    return f"{policy} (bound)" if kind == BOUND else policy
 
 
 def order(policy: str, kind: str) -> tuple[int, int, str]:

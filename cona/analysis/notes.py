@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cona.analysis.groups import by_model, by_policy, unique
+from cona.analysis.groups import BOUND, by_model, by_policy, unique
 from cona.analysis.load import Run
 from cona.analysis.statistics import CONFIDENCE, MIN_FOR_INTERVAL
 
@@ -39,11 +39,12 @@ def num_seeds(runs: Sequence[Run]) -> str:
 
 
 def common_sentences(runs: Sequence[Run]) -> list[str]:
-    """Return what both tables and figures say: clock, text, proxies and diverged runs."""
+    """Return what both tables and figures say: clock, text, proxies, bounds, diverged runs."""
     return [
         clock_sentence(runs),
         data_sentence(runs),
         *proxy_sentences(runs),
+        *bound_sentences(runs),
         *status_sentences(runs),
     ]
 
@@ -103,6 +104,14 @@ def proxy_sentences(runs: Sequence[Run]) -> list[str]:
         f"Samples are priced as a full-size model's ({', '.join(pairs)}): losses and noise scales "
         "are small models', seconds large ones', so ratios need not carry over."
     ]
+
+
+def bound_sentences(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence that names the bounds, which are no methods, if there are any."""
+    bounds = unique(f"`{r.policy}`" for r in runs if r.kind == BOUND)
+    if not bounds:
+        return []
+    return [f"Bounds, not methods: {', '.join(bounds)}; they train ahead at no cost on the clock."]
 
 
 def status_sentences(runs: Sequence[Run]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,6 +14,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from cona.analysis.groups import by_policy, fixed_gbs
+from cona.analysis.load import Run
 from cona.analysis.style import PANEL_HEIGHT_IN, PANEL_WIDTH_IN
 
 SHOWN_FROM = 0.04
@@ -28,6 +31,28 @@ _LADDERS: tuple[tuple[float, ...], ...] = (
 """Ticks of a decade, from coarse to fine."""
 _LEAST_GAP = 0.055
 """Share of the axis that a tick's text needs."""
+
+
+MOST_LINES = 12
+"""Policies up to which figures with a line for each show all."""
+DRAWN = (
+    f"With more than {MOST_LINES} policies, only fixed-best and the methods, schedules and bounds "
+    "without parameters are drawn: no ablations, planners and variants."
+)
+"""What captions say of it."""
+_PARAMETER = re.compile(r"[=\d]")
+
+
+def drawn(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that a figure with a line or bar for each policy shows."""
+    if len(by_policy(runs)) <= MOST_LINES:
+        return list(runs)
+    return [
+        run
+        for run in runs
+        if fixed_gbs(run.policy) is not None
+        or (run.kind not in ("offline", "ablation") and not _PARAMETER.search(run.policy))
+    ]
 
 
 def side_by_side(count: int, *, legend_in: float = 1.7) -> tuple[Figure, list[Axes]]:

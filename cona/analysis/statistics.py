@@ -28,6 +28,11 @@ def median_reached(values: Sequence[float | None]) -> float | None:
     return middle if math.isfinite(middle) else None
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of positive numbers: that of products is the product of those."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
 def log_t_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     """Return the t interval of the geometric mean of paired ratios.
 

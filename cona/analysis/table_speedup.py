@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cona.analysis.groups import by_model, unique
+from cona.analysis.groups import by_model, marked, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, page, ratio, table, yes
 from cona.analysis.notes import HEADLINE, INTERVAL, notes, num_seeds
@@ -15,11 +15,12 @@ from cona.analysis.ttp import headline_target, ttp_rows
 from cona.cost.switch import PRESETS
 
 COLUMNS = (
-    *("model", "method", "baseline", "metric", "target", "headline", "state"),
+    *("model", "method", "kind", "baseline", "metric", "target", "headline", "state"),
     *("speedup_median", "speedup_low", "speedup_high", "n", "n_method_reached"),
     *("clock", "time_source"),
 )
-"""`state` at_least: the median is a lower bound, from budget/TTP of an unreached baseline."""
+"""`kind`: the method's; one of kind bound is no method. `state` at_least: the median is a lower
+bound, from budget/TTP of an unreached baseline."""
 PAIR_COLUMNS = (
     *("model", "method", "baseline", "baseline_policy", "seed", "target", "state", "speedup"),
     *("speedup_at_least", "ttp_method_s", "ttp_baseline_s"),
@@ -44,6 +45,7 @@ def _record(speedup: Speedup) -> dict[str, Any]:
     return {
         "model": run.model,
         "method": speedup.method,
+        "kind": run.kind,
         "baseline": speedup.baseline,
         "metric": run.metric,
         "target": speedup.target,
@@ -114,6 +116,7 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
         "`≥ x`: the baseline did not reach the target within the budget, x = budget/TTP(method). "
         f"`{NOT_REACHED}`: the method did not.",
         f"{columns_sentence('speedup.csv')} {HEADLINE}",
+        "(bound): no method, it trains ahead at no cost on the clock.",
         INTERVAL,
     )
     sections = [b for group in by_model(runs).values() for b in _section(group)]
@@ -130,8 +133,9 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
     targets = shown_targets(rows)
     cells = {(s.method, s.baseline, s.target): cell(s) for s in found}
     pairs = unique((s.method, s.baseline) for s in found)
+    kinds = {row.run.policy: row.run.kind for row in rows}
     yield table(
         ["method", "baseline", *headers(rows)],
-        [[*pair, *(cells.get((*pair, t), "–") for t in targets)] for pair in pairs],
+        [[marked(m, kinds[m]), b, *(cells.get((m, b, t), "–") for t in targets)] for m, b in pairs],
     )
     yield left_out(rows)

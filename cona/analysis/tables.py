@@ -11,7 +11,13 @@ from typing import Any
 
 import pandas as pd
 
-from cona.analysis import table_gap, table_speedup, table_summary, table_ttp
+from cona.analysis import (
+    table_attribution,
+    table_gap,
+    table_speedup,
+    table_summary,
+    table_ttp,
+)
 from cona.analysis.load import Run, load_runs
 
 
@@ -40,6 +46,7 @@ def _write_csv(folder: Path, runs: Sequence[Run]) -> list[Path]:
         "speedup": (table_speedup.COLUMNS, table_speedup.records(runs)),
         "speedup_by_seed": (table_speedup.PAIR_COLUMNS, table_speedup.pair_records(runs)),
         "oracle_gap": (table_gap.COLUMNS, table_gap.records(runs)),
+        "attribution": (table_attribution.COLUMNS, table_attribution.records(runs)),
         "summary": (table_summary.COLUMNS, table_summary.records(runs)),
     }
     paths = []
@@ -55,6 +62,7 @@ def _write_markdown(folder: Path, tier: str, runs: Sequence[Run]) -> list[Path]:
         "ttp": table_ttp.markdown(tier, runs),
         "speedup": table_speedup.markdown(tier, runs),
         "oracle_gap": table_gap.markdown(tier, runs),
+        "attribution": table_attribution.markdown(tier, runs),
         "summary": table_summary.markdown(tier, runs),
         "switches": table_summary.switches_markdown(tier, runs),
     }

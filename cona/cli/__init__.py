@@ -15,7 +15,8 @@ from cona.cli.calibrate import calibrate
 from cona.cli.lists import clusters, models, policies, tiers
 from cona.cli.plan import plan
 from cona.cli.predict import predict
-from cona.cli.report import figures, tables, track
+from cona.cli.replay import replay, trace
+from cona.cli.report import figures, planners, tables, track
 from cona.cli.selftest import selftest
 from cona.cli.train import data, run
 from cona.errors import ConaError
@@ -60,6 +61,8 @@ COMMANDS = (
     tiers,
     plan,
     predict,
+    replay,
+    trace,
     calibrate,
     selftest,
     data,
@@ -67,6 +70,7 @@ COMMANDS = (
     tables,
     figures,
     track,
+    planners,
 )
 for command in COMMANDS:
     main.add_command(command)

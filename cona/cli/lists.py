@@ -14,21 +14,24 @@ from cona.specs import ClusterSpec, ModelSpec, TierSpec
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def show(rows: Iterable[dict[str, Any]], as_json: bool) -> None:
-    """Print rows that have a name and a description: one line each, or JSON."""
+def show(
+    rows: Iterable[dict[str, Any]], as_json: bool, columns: tuple[str, ...] = ("name",)
+) -> None:
+    """Print rows, one line each: the columns, aligned, then the description; or JSON."""
     rows = list(rows)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    width = max((len(row["name"]) for row in rows), default=0)
+    widths = {column: max((len(row[column]) for row in rows), default=0) for column in columns}
     for row in rows:
-        click.echo(f"{row['name']:<{width}}  {row['description']}")
+        cells = [f"{row[column]:<{width}}" for column, width in widths.items()]
+        click.echo("  ".join([*cells, row["description"]]))
 
 
 @click.command()
 @json_option
 def policies(as_json: bool) -> None:
-    """List the policies."""
+    """List the policies: kind, source with its year, and what each decides."""
     from cona import registry
 
     show(
@@ -37,6 +40,7 @@ def policies(as_json: bool) -> None:
             for name, p in registry.policies().items()
         ),
         as_json,
+        columns=("name", "kind", "source"),
     )
 
 

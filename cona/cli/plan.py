@@ -19,6 +19,25 @@ TECHNIQUES = (
     click.option("--context-parallel", type=int, multiple=True, default=[1], help="Split samples."),
 )
 
+PLANNERS = (
+    click.option("--planner", help="Ask this baseline, or all of them, instead of searching."),
+    click.option(
+        "--profile",
+        type=click.Path(path_type=Path),
+        help="Folder of layers.csv and profile.yaml; replaces --model and --cluster.",
+    ),
+    click.option("--gpus", "num_gpus", type=COUNT, help="GPUs, with --profile."),
+    click.option("--all-plans", is_flag=True, help="Show every plan that a planner evaluated."),
+)
+PLANNER_OPTIONS = ("planner", "profile", "num_gpus", "all_plans")
+
+
+def with_planners(command: CommandT) -> CommandT:
+    """Add the options of planners."""
+    for option in reversed(PLANNERS):
+        command = option(command)
+    return command
+
 
 def with_techniques(command: CommandT) -> CommandT:
     """Add the options of the techniques; one that is repeated is searched over."""
@@ -28,8 +47,8 @@ def with_techniques(command: CommandT) -> CommandT:
 
 
 @click.command(short_help="Rank the strategies of a model on a cluster.")
-@click.option("--model", required=True, help="Model, YAML file, or a Hugging Face config.json.")
-@click.option("--cluster", required=True, help="Cluster like dgx-h100@4, or a YAML file of one.")
+@click.option("--model", help="Model, YAML file, or a Hugging Face config.json.")
+@click.option("--cluster", help="Cluster like dgx-h100@4, or a YAML file of one.")
 @click.option("--gbs", type=COUNT, help="Global batch size, samples; with --ladder the least.")
 @click.option("--ladder", is_flag=True, help="The best layout of every gbs instead.")
 @click.option("--gbs-max", type=COUNT, default=256, show_default=True, help="Last of --ladder.")
@@ -41,6 +60,7 @@ def with_techniques(command: CommandT) -> CommandT:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--emit", "trainer", help="Print the best one for megatron, deepspeed, torchtitan.")
 @click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), help="Draw to a file.")
+@with_planners
 def plan(**options: Any) -> None:
     """Rank the strategies of MODEL on CLUSTER by modelled time; no GPU is needed.
 
@@ -53,11 +73,20 @@ def plan(**options: Any) -> None:
       cona plan --model gpt3-1.3b --cluster dgx-h100@4 --ladder --zero 0 --zero 1
       cona plan --model llama/config.json --seq 4096 --cluster dgx-a100 --gbs 64 --zero 1 \\
           --recompute none --recompute full --emit megatron
+      cona plan --planner all --model llama-3.2-1b --cluster a100x4-2node --gbs 64
+      cona plan --planner metis --profile DIR --gpus 8 --gbs 128 --json --all-plans
     """
-    from cona.cli.plan_answer import Request, answer
+    from cona.cli import plan_answer
 
     refuse_silent(click.get_current_context(), options)
-    answer(Request(**options))
+    own = {name: options.pop(name) for name in PLANNER_OPTIONS}
+    request = plan_answer.Request(**options)
+    if own["planner"]:
+        from cona.cli import plan_planner
+
+        plan_planner.answer(plan_planner.PlannerRequest(plan=request, **own))
+    else:
+        plan_answer.answer(request)
 
 
 def refuse_silent(context: click.Context, options: dict[str, Any]) -> None:
@@ -66,9 +95,35 @@ def refuse_silent(context: click.Context, options: dict[str, Any]) -> None:
     def is_given(name: str) -> bool:
         return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
+    refuse_planner_silent(options, is_given)
     if options["ladder"] and is_given("top"):
         raise click.UsageError("--top has no effect with --ladder, which shows one of every gbs")
     if is_given("gbs_max") and not options["ladder"]:
         raise click.UsageError("--gbs-max is the last batch of --ladder: add --ladder, or leave it")
     if options["as_json"] and options["trainer"]:
         raise click.UsageError("--json and --emit both print the answer: give one of them")
+
+
+def refuse_planner_silent(options: dict[str, Any], is_given: Callable[[str], bool]) -> None:
+    """Raise UsageError for an option that planners need, or that has no effect on them."""
+    if not options["planner"]:
+        for name, flag in (
+            ("profile", "profile"),
+            ("num_gpus", "gpus"),
+            ("all_plans", "all-plans"),
+        ):
+            if is_given(name):
+                raise click.UsageError(f"--{flag} is for planners: add --planner, or leave it")
+    for name, flag in (("top", "top"), ("trainer", "emit"), ("figure", "figure")):
+        if options["planner"] and is_given(name):
+            raise click.UsageError(f"--{flag} has no effect with --planner, which prints a report")
+    if options["profile"]:
+        for name in ("model", "cluster", "preset", "seq"):
+            if is_given(name):
+                raise click.UsageError(f"--{name} has no effect with --profile, which brings it")
+        return
+    if is_given("num_gpus"):
+        raise click.UsageError("--gpus is for --profile; a cluster has its own, e.g. dgx-a100@2")
+    for name in ("model", "cluster"):
+        if not options[name]:
+            raise click.UsageError(f"Missing option '--{name}'.")

@@ -1,4 +1,4 @@
-"""`cona tables`, `figures` and `track`: from finished runs to what people read."""
+"""`cona tables`, `figures`, `track` and `planners`: what people read of a tier."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ def track(tier_name: str, results: Path, uri: str) -> None:
         f"{uri}: {report.num_new} runs imported ({report.num_failed} of them diverged), "
         f"{report.num_known} known, {report.num_unfinished} unfinished"
     )
+
+
+@click.command(short_help="Report what every planner picks at every gbs of a tier.")
+@tier_option
+@out_option
+def planners(tier_name: str, results: Path) -> None:
+    """Write the planner report of a tier: picks, beliefs and truth, as CSV and Markdown.
+
+    It needs no run: `cona plan --planner` answers the same for one model.
+    """
+    tier = load_tier(tier_name)
+    from cona.analysis.table_planners import write_planners
+
+    for path in write_planners(results, tier):
+        click.echo(path)

@@ -1,8 +1,19 @@
 """What each tier would run, and what a wrong setting says; nothing is trained."""
 
+import re
+
 import pytest
 import yaml
 from snakemake_runs import ROOT, Workflow, jobs
+
+from cona import registry
+
+TIERS = ROOT / "config" / "tiers"
+
+
+def policies_of(tier: str) -> list[str]:
+    policies = yaml.safe_load((TIERS / f"{tier}.yaml").read_text())["policies"]
+    return [str(policy) for policy in policies]
 
 
 @pytest.mark.parametrize(
@@ -11,27 +22,32 @@ from snakemake_runs import ROOT, Workflow, jobs
         ("smoke", 1, {"train_policies": 1}),
         ("quick", 3, {"train_greedy_oracle": 3, "train_policies": 3}),  # 3 models
         ("proxy", 3, {"train_greedy_oracle": 9, "train_policies": 9}),  # x 3 seeds
-        (
-            "paper",
-            3,
-            {  # 10 policies x 3 models x 3 seeds, each a job
-                "train_greedy_oracle": 9,
-                "train_cona": 9,
-                "train_cona_paper": 9,
-                "train_rampup": 9,
-                **{f"train_fixed_best_gbs{gbs}": 9 for gbs in (8, 16, 32, 64, 128, 256)},
-            },
-        ),
+        # x every policy, each a job
+        ("paper", 3, {f"train_{re.sub(r'[-=]', '_', p)}": 9 for p in policies_of("paper")}),
     ],
 )
 def test_a_dry_run_schedules_every_job(
     workflow: Workflow, tier: str, num_data: int, training: dict[str, int]
 ) -> None:
     done = workflow("--dry-run", "--cores", "1", tier=tier)
-    rest = {"tables": 1, "figures": 1, "track": 1, "all": 1}
+    rest = {"tables": 1, "figures": 1, "planners": 1, "track": 1, "all": 1}
     num_jobs = num_data + sum(training.values()) + sum(rest.values())
     assert done.returncode == 0, done.stdout
     assert jobs(done.stdout) == {"data": num_data, **training, **rest, "total": num_jobs}
+
+
+@pytest.mark.parametrize("tier", ["proxy", "paper"])
+def test_verdicts_compare_every_policy(tier: str) -> None:
+    listed = policies_of(tier)
+    for name in registry.policies():
+        assert any(p == name or p.startswith(f"{name}-") for p in listed), name
+    assert len(set(listed)) == len(listed)
+
+
+def test_quick_keeps_its_small_set() -> None:
+    """The committed reference results are of these runs."""
+    fixed = [f"fixed-best-gbs{gbs}" for gbs in (8, 16, 32, 64)]
+    assert policies_of("quick") == ["greedy-oracle", "cona", "cona-paper", "rampup", *fixed]
 
 
 def test_the_default_tier_is_quick(workflow: Workflow) -> None:
@@ -60,7 +76,7 @@ def test_a_wrong_setting_is_one_sentence(
 
 
 def test_a_tier_of_ones_own_is_a_file(workflow: Workflow) -> None:
-    tier = yaml.safe_load((ROOT / "config" / "tiers" / "smoke.yaml").read_text())
+    tier = yaml.safe_load((TIERS / "smoke.yaml").read_text())
     mine = {**tier, "name": "mine", "policies": ["rampup"], "cluster": "dgx-a100"}
     (workflow.folder / "mine.yaml").write_text(yaml.safe_dump(mine))
     done = workflow("--dry-run", "--cores", "1", tier="mine.yaml")

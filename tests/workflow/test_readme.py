@@ -15,6 +15,7 @@ from snakemake_runs import ROOT
 
 import baselines
 from cona import config, registry
+from cona.cli import COMMANDS as COMMANDS_OF_CONA
 from cona.gns import NO_ESTIMATE
 from cona.policy import Observation
 from cona.setup import RunRequest, Setup
@@ -124,4 +125,13 @@ def test_named_file_exists(path: str) -> None:
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!http)([^)]+)\)", README))
 def test_link_leads_somewhere(link: str) -> None:
-    assert (ROOT / link).exists()
+    path, _, anchor = link.partition("#")
+    assert (ROOT / path).exists()
+    if anchor:
+        headings = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(), re.MULTILINE)
+        assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS_OF_CONA])
+def test_every_command_is_named(name: str) -> None:
+    assert re.search(rf"\bcona {name}\b|also:[^\n]*\b{name}\b", README)

@@ -1,4 +1,4 @@
-"""Turn finished runs into tables, figures and MLflow runs."""
+"""Turn finished runs into tables, figures and MLflow runs; report what planners pick."""
 
 
 rule tables:
@@ -30,6 +30,22 @@ rule figures:
         options=PIPELINE.report_options,
     shell:
         "cona figures {params.options} > {log} 2>&1"
+
+
+# Needs no run: it waits for nothing, and repeats when a setting of the tier changes.
+rule planners:
+    output:
+        csv=f"{PIPELINE.folder}/tables/planners.csv",
+        markdown=f"{PIPELINE.folder}/tables/planners.md",
+    log:
+        f"{PIPELINE.logs}/planners.log",
+    conda:
+        "../envs/cona.yaml"
+    params:
+        options=PIPELINE.report_options,
+        fingerprint=[PIPELINE.fingerprint(model) for model in PIPELINE.tier.models],
+    shell:
+        "cona planners {params.options} > {log} 2>&1"
 
 
 rule track:

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgb
 from cona.analysis import figure_perplexity, figure_speedup, figure_timeline
 from cona.analysis.figures import PLOTS, write_figures
 from cona.analysis.load import load_runs
-from cona.analysis.panels import _few, _many
+from cona.analysis.panels import _few, _many, drawn
 from cona.analysis.style import figure_style, gbs_color, line_style
 
 POLICIES = [plan.policy for plan in ALL]
@@ -197,3 +197,18 @@ def test_the_same_runs_give_the_same_picture(tmp_path, monkeypatch):
     write_run(tmp_path, [eval_line(0, 0.0, 500.0), eval_line(128, 16.0, 90.0)], clock=clock())
     first = {p: p.read_bytes() for p in write_figures(tmp_path, "quick")}
     assert {p: p.read_bytes() for p in write_figures(tmp_path, "quick")} == first
+
+
+def test_many_policies_are_not_all_drawn(tmp_path):
+    lines = [eval_line(8 * i, 10.0 * i, 100.0) for i in range(3)]
+    kept = {"cona": "online", "merrill": "bound", "rampup": "schedule", "cbs-optimistic": "online"}
+    fixed = {f"fixed-best-gbs{gbs}": "offline" for gbs in (8, 16, 32, 64, 128)}
+    left = {"cona-cost=off": "online", "cona-no-gns": "ablation", "metis-gbs64": "offline"}
+    more = {"greedy-oracle-lookahead2": "bound"}
+    for policy, kind in {**kept, **fixed, **left}.items():
+        write_run(tmp_path, lines, policy=policy, kind=kind)
+    assert len(drawn(load_runs(tmp_path, "quick"))) == 12  # all of them
+    for policy, kind in more.items():
+        write_run(tmp_path, lines, policy=policy, kind=kind)
+    found = {run.policy for run in drawn(load_runs(tmp_path, "quick"))}
+    assert found == {*kept, *fixed}

@@ -8,7 +8,7 @@ from fake_runs import eval_line, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cona.analysis.gap import gap_between, oracle_gaps
+from cona.analysis.gap import BEST, gap_between, oracle_gaps
 from cona.analysis.load import Curve, load_runs
 
 
@@ -87,8 +87,67 @@ def test_runs_meet_the_oracle_of_their_own_model_and_seed(tmp_path):
         write_run(tmp_path, worse, policy="cona", seed=seed)
     write_run(tmp_path, worse, model="other", policy="cona")
     found = oracle_gaps(load_runs(tmp_path, "quick"))
-    assert [(g.run.policy, g.run.seed) for g in found] == [("cona", 0), ("cona", 1)]
-    assert [g.gap.largest for g in found] == [pytest.approx(0.2), pytest.approx(0.0)]
+    single = [g for g in found if g.reference == "greedy-oracle"]
+    assert [(g.run.policy, g.run.seed) for g in single] == [("cona", 0), ("cona", 1)]
+    assert [g.gap.largest for g in single] == [pytest.approx(0.2), pytest.approx(0.0)]
+
+
+FALLING = curve([(0, 0.0, 100.0), (8, 10.0, 100.0), (16, 20.0, 50.0)])
+RISING = curve([(0, 0.0, 100.0), (8, 10.0, 50.0), (16, 20.0, 100.0)])
+
+
+def test_the_reference_is_the_lowest_at_every_moment():
+    # From 100 to 50 and from 50 to 100 the log perplexities cross half way, at 50 * sqrt(2).
+    gap = gap_between(FLAT, FALLING, RISING)
+    assert (gap.start_s, gap.end_s) == (10.0, 20.0)
+    assert gap.largest == pytest.approx(1.0)  # 100/50 - 1 at both ends
+    # Between an end and the middle the ratio falls from 2 to sqrt(2): its mean over x in [0, 1/2]
+    # of 2**(1 - x) is (2 - sqrt(2)) / (log(2)/2).
+    assert gap.mean == pytest.approx((2 - math.sqrt(2)) / (math.log(2) / 2) - 1)
+
+
+@given(perplexities, perplexities, perplexities)
+def test_nothing_is_below_a_reference_that_it_belongs_to(one, two, three):
+    times = np.array([0.0, 3.0, 10.0, 12.0])
+    curves = [
+        curve(
+            [
+                (8 * i, t + shift * (i > 0), p)
+                for i, (t, p) in enumerate(zip(times, ppl, strict=True))
+            ]
+        )
+        for shift, ppl in ((0.0, one), (0.5, two), (1.0, three))
+    ]
+    for own in curves:
+        gap = gap_between(own, *curves)
+        assert gap.mean >= -1e-12
+        single = [gap_between(own, other).largest for other in curves]
+        assert gap.largest <= max(single) + 1e-9
+
+
+def test_the_best_known_is_the_better_of_oracles_and_fixed_strategies(tmp_path):
+    def flat(ppl, end=3):
+        return [eval_line(8 * i, 10.0 * i, ppl) for i in range(end)]
+
+    write_run(tmp_path, flat(110.0), policy="greedy-oracle", kind="bound")
+    write_run(tmp_path, flat(105.0), policy="greedy-oracle-lookahead2", kind="bound")
+    write_run(tmp_path, flat(100.0), policy="fixed-best-gbs16", kind="offline")
+    # Neither a planner's run, nor a bound that is no oracle, nor one that diverged counts.
+    write_run(tmp_path, flat(50.0), policy="metis-gbs16", kind="offline")
+    write_run(tmp_path, flat(50.0), policy="merrill", kind="bound")
+    diverged = [*flat(50.0, 2), eval_line(16, 20.0, None)]
+    write_run(tmp_path, diverged, policy="fixed-best-gbs8", kind="offline", status="diverged")
+    write_run(tmp_path, flat(120.0), policy="cona")
+    found = {
+        g.reference: g.gap.largest
+        for g in oracle_gaps(load_runs(tmp_path, "quick"))
+        if g.run.policy == "cona"
+    }
+    assert found == {
+        "greedy-oracle": pytest.approx(120 / 110 - 1),
+        "greedy-oracle-lookahead2": pytest.approx(120 / 105 - 1),
+        BEST: pytest.approx(0.2),
+    }
 
 
 def test_the_warm_up_is_left_out():

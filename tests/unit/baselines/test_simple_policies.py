@@ -52,6 +52,18 @@ def test_rampup_by_hand() -> None:
     assert decision.strategy.gbs == 16
 
 
+def test_rampup_in_one_layout() -> None:
+    # At gbs 32 data parallelism is faster, and only the policy that may change layouts takes it.
+    table = {**TABLE, (PP4, 24): 0.4}
+    for layout, last in (("best", "dp4-tp1-pp1"), ("fixed", PP4)):
+        policy = Rampup(ramp=0.3, layout=layout)  # type: ignore[arg-type]
+        first = policy.start(problem(TableTimes(table)))
+        assert str(first.layout) == PP4
+        decision = policy.decide(observe(first, 50, estimate(1.0), iteration_s=0.2))
+        assert decision.strategy is not None
+        assert (str(decision.strategy.layout), decision.strategy.gbs) == (last, 32)
+
+
 def test_rampup_of_a_single_rung() -> None:
     ladder = LadderSpec(gbs_min=8, gbs_max=8, mbs_max=8)
     policy = Rampup()

@@ -1,0 +1,122 @@
+"""Figure: the waterfall from a planner's pick to `cona`, and its rivals beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cona.analysis.attribution import attributions
+from cona.analysis.groups import by_model
+from cona.analysis.load import Run
+from cona.analysis.markdown import number, ratio
+from cona.analysis.panels import plain_log_ticks
+from cona.analysis.style import line_style
+from cona.analysis.ttp import headline_target, label
+from cona.analysis.waterfall import METHOD, Level, levels
+
+CAPTION = (
+    "TTP at the headline target; bars go from the step before to this one: blue, hatched where it "
+    "is slower; the number is the factor by which it is faster. The pick: of the planner with the "
+    "median TTP (without any, of fixed-best). Then the best layout at its batch size, the best "
+    "fixed strategy in hindsight, cona's batch sizes re-timed at that strategy's layout, and cona. "
+    "Below the line: the other policies, no steps. Points and bars: geometric mean over seeds, the "
+    "centre for which factors multiply; no interval. Not reached: at some seed, or without a price."
+)
+_WIDTH_IN = 8.0
+_ROW_IN = 0.27
+_FASTER, _SLOWER, _ABSENT = "#0173b2", "#de8f05", "#555555"
+
+
+def draw(runs: Sequence[Run]) -> Figure | None:
+    """Return the figure: one panel for each model with `cona` and a headline target, else None."""
+    found = dict(filter(None, map(_of_model, by_model(runs).values())))
+    if not found:
+        return None
+    rows = [len(steps) for steps in found.values()]
+    figure = Figure(figsize=(_WIDTH_IN, sum(rows) * _ROW_IN + len(rows) * 0.75 + 1.3))
+    grid = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)
+    for panel, (title, steps) in zip(grid[:, 0], found.items(), strict=True):
+        _panel(panel, steps)
+        panel.set_title(title, loc="left")
+    figure.axes[-1].set_xlabel(f"TTP, {runs[0].clock['kind']} seconds (log)")
+    return figure
+
+
+def _of_model(group: Sequence[Run]) -> tuple[str, list[Level]] | None:
+    """Return a panel's title and levels; None if there is nothing to show."""
+    ones = attributions(group)
+    target = headline_target([one.row for one in ones])
+    steps = levels([one for one in ones if one.row.target == target])
+    if target is None or all(level.seconds is None for level in steps):
+        return None
+    return f"{group[0].model}, target {group[0].metric} {label(target)}", steps
+
+
+def _panel(panel: Axes, shown: Sequence[Level]) -> None:
+    known = [level.seconds for level in shown if level.seconds is not None]
+    low, high = min(known) / 1.15, max(known) * 1.3
+    panel.set_xscale("log")
+    panel.set_xlim(low, high)
+    before: float | None = None
+    for row, level in enumerate(shown):
+        if level.seconds is None:
+            _absent(panel, row, level.why_none)
+        elif level.is_step:
+            _step(panel, row, level.seconds, before)
+        else:
+            _point(panel, row, level)
+        before = level.seconds if level.is_step and level.seconds is not None else before
+    _finish(panel, shown, low, high)
+
+
+def _step(panel: Axes, row: int, seconds: float, before: float | None) -> None:
+    start = before or seconds
+    is_slower = seconds > start
+    panel.barh(
+        row,
+        seconds - start,
+        left=start,
+        height=0.62,
+        color=_SLOWER if is_slower else _FASTER,
+        hatch="///" if is_slower else None,
+        edgecolor="white",
+        linewidth=0.0,
+    )
+    panel.plot([seconds, seconds], [row - 0.38, row + 0.38], color="#111111", linewidth=1.6)
+    if before is not None:
+        panel.plot([start, start], [row - 1.38, row - 0.31], color=_ABSENT, linewidth=0.7)
+    factor = "" if before is None else f"  (x {ratio(before / seconds)})"
+    _number(panel, row, max(seconds, start), f"{number(seconds, 3)} s{factor}")
+
+
+def _point(panel: Axes, row: int, level: Level) -> None:
+    if level.seconds is None:
+        return
+    style = line_style(level.label)
+    panel.plot([level.seconds], [row], marker=style.marker, color=style.color, markersize=6)
+    _number(panel, row, level.seconds, f"{number(level.seconds, 3)} s")
+
+
+def _absent(panel: Axes, row: int, why: str) -> None:
+    place = panel.get_yaxis_transform()
+    panel.text(0.01, row, why, transform=place, va="center", fontsize=7, color=_ABSENT)
+
+
+def _number(panel: Axes, row: int, at: float, text: str) -> None:
+    panel.annotate(
+        text, (at, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=7
+    )
+
+
+def _finish(panel: Axes, shown: Sequence[Level], low: float, high: float) -> None:
+    num_steps = sum(level.is_step for level in shown)
+    if num_steps < len(shown):
+        panel.axhline(num_steps - 0.5, color=_ABSENT, linewidth=0.7, linestyle=":")
+    panel.set_yticks(range(len(shown)), [level.label for level in shown])
+    for text, level in zip(panel.get_yticklabels(), shown, strict=True):
+        text.set_fontweight("bold" if level.label == METHOD else "normal")
+    panel.set_ylim(len(shown) - 0.4, -0.6)
+    plain_log_ticks(panel.xaxis, low, high)
+    panel.grid(visible=False, axis="y")

@@ -1,0 +1,5 @@
+"""What a policy would do on recorded gradient noise, on any cluster, without any training.
+
+- trace, trace_csv: the noise, from a recorded run or from a CSV
+- replay, walk: the chain of strategies that a policy takes on it
+"""
