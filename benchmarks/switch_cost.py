@@ -1,0 +1,114 @@
+"""Seconds to change the layout of a training run: in memory, and three ways through the disk.
+
+Four ranks on this machine (gloo), one thread each. ``live``: our switch, from the last iteration
+before to the first after it. ``dcp`` (our restart path: torch.distributed.checkpoint, checksummed
+and synced) and ``torch_dist`` (megatron's): saving and loading only, so the time is what a disk
+path costs at the least; the new layout is set up for nothing and nothing restarts. MB/s are those
+of the whole state. ``universal``:
+the paper's way; DeepSpeed saves, converts, the processes end, fresh ones import, build and load.
+DeepSpeed with ZeRO has no pipeline, so that it has a row for the first transition only.
+
+Run from the repository: ``python benchmarks/switch_cost.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import click
+from switch_plan import NUM_RANKS, SIZES, TRANSITIONS, Measured, spec_of
+from tabulate import tabulate
+
+STATE_BYTES = 12
+"""Of one parameter: weight and two moments, float32."""
+
+MAX_ERROR = 1e-5
+
+
+def play(role: str, size: str, folder: Path) -> Any:
+    """Start the ranks in a role, wait for them, and return rank 0's result."""
+    script = str(Path(__file__).with_name("switch_ranks.py"))
+    command = [sys.executable, "-W", "ignore", script, role, size, str(folder)]
+    ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(NUM_RANKS)]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        raise click.ClickException(f"{role}: the ranks ended with {codes}")
+    return json.loads((folder / f"{role}.json").read_text())
+
+
+def universal(size: str, folder: Path, expected: list[float]) -> Measured:
+    """Time the paper's way, by the clock on the wall from the old processes to the new ones."""
+    (began,) = play("universal_save", size, folder)
+    loaded, *losses = play("universal_load", size, folder)
+    files = [file.stat().st_size for file in (folder / "universal").rglob("*") if file.is_file()]
+    old, new = TRANSITIONS[0]
+    return Measured(
+        method="universal",
+        old=str(old),
+        new=str(new),
+        seconds=loaded - began,
+        moved_bytes=2 * sum(files),
+        error=max(abs(a / b - 1) for a, b in zip(losses, expected, strict=True)),
+    )
+
+
+def row(measured: Measured, state_bytes: int) -> list[object]:
+    """Return a line of the table."""
+    needed, moved = measured.needed_bytes, measured.moved_bytes
+    bound = None if needed is None else moved / needed if needed else 1.0 + (moved > 0)
+    return [
+        f"{measured.old} > {measured.new}",
+        measured.method,
+        measured.seconds,
+        state_bytes / measured.seconds / 1e6,
+        moved / 1e6,
+        bound,
+        measured.extra_memory,
+        measured.error,
+    ]
+
+
+def ratios(found: list[Measured]) -> str:
+    """Return by how much the live switch is faster, at the worst transition."""
+    live = {(m.old, m.new): m.seconds for m in found if m.method == "live"}
+    disk = [m for m in found if m.method in ("dcp", "torch_dist")]
+    fastest = min(m.seconds / live[m.old, m.new] for m in disk)
+    stock = min(m.seconds / live[m.old, m.new] for m in found if m.method == "universal")
+    return (
+        f"live is {fastest:.1f}x faster than the fastest disk path (goal 2x) and {stock:.1f}x "
+        "faster than DeepSpeed universal with its restart (goal 10x)"
+    )
+
+
+@click.command()
+@click.option("--size", type=click.Choice(list(SIZES)), default="full", show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path, exists=True), help="Where files go.")
+def main(size: str, folder: Path | None) -> None:
+    """Print seconds, MB/s and bytes of every method on every transition."""
+    spec = spec_of(size)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        first = play("engines", size, Path(scratch))
+        found = [Measured(**measured) for measured in first["measured"]]
+        found.append(universal(size, Path(scratch), first["losses"]))
+    header = ["layouts", "method", "seconds", "MB/s", "moved MB", "moved/bound"]
+    header += ["extra memory/(state + chunk)", "loss error"]
+    state_bytes = spec.num_params * STATE_BYTES
+    print(f"{spec.num_params / 1e6:.1f} million parameters, {state_bytes / 1e6:.0f} MB of state")
+    rows = [row(m, state_bytes) for m in found]
+    rows += [[f"{old} > {new}", "universal: no pipeline"] for old, new in TRANSITIONS[1:]]
+    formats = ("", "", ".2f", ".0f", ".1f", ".2f", ".2f", ".0e")
+    print(tabulate(rows, header, tablefmt="github", floatfmt=formats))
+    if wrong := [m for m in found if not m.error < MAX_ERROR]:
+        raise click.ClickException(f"the losses changed: {wrong}")
+    print(ratios(found))
+
+
+if __name__ == "__main__":
+    main()
