@@ -71,7 +71,8 @@ class Pollux:
 
     def decide(self, observation: Observation) -> Decision:
         """Return the strategy of the largest goodput, if that is 5 % above the current one."""
-        self._times.add(observation.strategy, observation.iteration_s)
+        if not observation.is_warmup:
+            self._times.add(observation.strategy, observation.iteration_s)
         if wait := self._patience.wait(observation):
             return wait
         gns = observation.gns.gns
