@@ -59,6 +59,7 @@ class Measured:
     needed_bytes: int | None = None
     """Bytes that ranks lacked (live)."""
     extra_memory: float | None = None
-    """Growth of the memory's peak on the worst rank, over its old state plus one chunk (live)."""
+    """Growth of the memory's peak on the worst rank, over what it holds afterwards (weights,
+    moments, gradient) plus one chunk (live)."""
     error: float = float("nan")
     """Largest relative difference of the losses after it from a run that never switched."""

@@ -1,7 +1,7 @@
 """What one rank of ``switch_cost.py`` does; it is started as often as there are ranks.
 
-Every method starts from the same state and is judged by the losses of the two iterations after it,
-which no layout and no method may change.
+One training run goes through every method on every transition. It is judged by the losses of the
+two iterations after each, which must be those of a run that never switched.
 """
 
 from __future__ import annotations
@@ -51,16 +51,6 @@ def train(engine: Any, indices: range) -> Losses:
     return [s.loss_nats for s in stats]
 
 
-def before(engine: Any) -> Losses:
-    """Train up to the switch."""
-    return train(engine, range(NUM_BEFORE))
-
-
-def after(engine: Any) -> Losses:
-    """Train on from the switch."""
-    return train(engine, range(NUM_BEFORE, NUM_BEFORE + NUM_AFTER))
-
-
 def error(losses: Losses, expected: Losses) -> float:
     """Return the largest relative difference of two lists of losses."""
     return max(abs(a / b - 1) for a, b in zip(losses, expected, strict=True))
@@ -73,33 +63,30 @@ def engines(spec: ModelSpec, folder: Path) -> dict[str, Any]:
     """Time the live switch, DCP and torch_dist on every transition.
 
     Returns:
-        The losses that must follow a switch, and what was measured.
+        The losses of a run that never switches, and what was measured.
     """
     start_megatrons_helpers()
+    actions = [(*t, method) for t in TRANSITIONS for method in (live, dcp, torch_dist)]
+    num_iterations = NUM_BEFORE + NUM_AFTER * len(actions)
+    expected = train(ParallelEngine(spec, TRANSITIONS[0][0], seed=0), range(num_iterations))
     engine = ParallelEngine(spec, TRANSITIONS[0][0], seed=0)
-    before(engine)
-    base = folder / "base"
-    engine.save(base)
-    expected = after(engine)
+    train(engine, range(NUM_BEFORE))
     found = []
-    for old, new in TRANSITIONS:
-        for method in (live, dcp, torch_dist):
-            engine.switch(old)
-            engine.load(base)
-            measured = method(engine, new, folder)
-            measured.error = error(after(engine), expected)
-            found.append(asdict(measured))
+    for index, (old, new, method) in enumerate(actions):
+        engine.switch(old)
+        measured = method(engine, new, folder)
+        following = range(num_iterations)[NUM_BEFORE + index * NUM_AFTER :][:NUM_AFTER]
+        measured.error = error(train(engine, following), [expected[i] for i in following])
+        found.append(asdict(measured))
     return {"losses": expected, "measured": found}
 
 
 def live(engine: ParallelEngine, new: Layout, _: Path) -> Measured:
-    """Switch in memory; weights, moments and gradients of the new layout included."""
+    """Switch in memory."""
     old = engine.layout
-    mine = sum(v.nbytes for v in engine._stage.vectors().values())
     with _extra_memory() as extra:
         cost = engine.switch(new)
-    allowed = mine + CHUNK_BYTES
-    worst = torch.tensor(extra[0] / allowed, dtype=torch.float64)
+    worst = torch.tensor(extra[0] / (_local_bytes(engine) + CHUNK_BYTES), dtype=torch.float64)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     return Measured(
         method="live",
@@ -129,6 +116,12 @@ def torch_dist(engine: ParallelEngine, new: Layout, folder: Path) -> Measured:
     )
 
 
+def _local_bytes(engine: ParallelEngine) -> int:
+    """Return the bytes of a rank's weights, moments and gradient."""
+    stage = engine._stage
+    return sum(v.nbytes for v in (*stage.vectors().values(), stage.optimizer.gradient))
+
+
 def _through_disk(
     method: str,
     engine: ParallelEngine,
@@ -137,12 +130,14 @@ def _through_disk(
     save: Callable[[Path], None],
     load: Callable[[Path], None],
 ) -> Measured:
-    """Time saving and loading alone, as if the new layout cost nothing to set up."""
-    old = engine.layout
-    seconds = _timed(lambda: save(path))
-    engine.switch(new)
-    before(engine)  # so that nothing of the state is right by chance
-    seconds += _timed(lambda: load(path))
+    """Time saving, setting up the new layout without its state, and loading; nothing restarts."""
+
+    def through() -> None:
+        save(path)
+        engine._replace(new)
+        load(path)
+
+    old, seconds = engine.layout, _timed(through)
     moved = 2 * sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     dist.barrier()
     if dist.get_rank() == 0:
@@ -223,7 +218,7 @@ def _memory(kind: str) -> float:
 def universal_save(spec: ModelSpec, folder: Path) -> list[float]:
     """Train, and write a universal checkpoint; return when that began."""
     engine = _deepspeed(spec, TRANSITIONS[0][0])
-    before(engine)
+    train(engine, range(NUM_BEFORE))
     dist.barrier()
     began = time.time()
     engine.save_universal(folder / "universal")
@@ -235,7 +230,7 @@ def universal_load(spec: ModelSpec, folder: Path) -> list[float]:
     engine = _deepspeed(spec, TRANSITIONS[0][1])
     engine.load_universal(folder / "universal")
     dist.barrier()
-    return [time.time(), *after(engine)]
+    return [time.time(), *train(engine, range(NUM_BEFORE, NUM_BEFORE + NUM_AFTER))]
 
 
 def _deepspeed(spec: ModelSpec, layout: Layout) -> Any:

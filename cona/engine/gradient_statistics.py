@@ -17,6 +17,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cona.engine import cpu
+
 SUM_DTYPE = torch.float64
 
 
@@ -66,7 +68,8 @@ class GradientStatistics:
         self._counts, self._split = {}, {}
         # A micro-batch that predicts nothing has no gradient, and weight 0.
         self._weights = torch.tensor([1 / k if k else 0.0 for k in token_counts], dtype=SUM_DTYPE)
-        self._sums = torch.zeros(len(token_counts), dtype=SUM_DTYPE)
+        # On the device: the hooks must not wait for it.
+        self._sums = torch.zeros(len(token_counts), dtype=SUM_DTYPE, device=cpu.device())
         if self._tied is not None:
             self._tied.start(samples)
 
@@ -82,7 +85,7 @@ class GradientStatistics:
             self._tied.finish()
         self._add_split()
         # Hooks saw k_i/K g_i, times the scale.
-        return float((self._sums * self._weights).sum()) * num_tokens / scale**2
+        return float((self._sums.cpu() * self._weights).sum()) * num_tokens / scale**2
 
     def close(self) -> None:
         """Remove the hooks; a module that goes must not be held by them."""
@@ -105,7 +108,7 @@ class GradientStatistics:
             if counts or is_tied:
                 # Row by row: over ten million elements at once torch's CPU norm is off by 1e-3.
                 norms = torch.linalg.vector_norm(gradient.detach(), dim=-1, dtype=torch.float32)
-                self._sums[index] += norms.to(SUM_DTYPE).square().sum().cpu()
+                self._sums[index] += norms.to(SUM_DTYPE).square().sum()
             if is_tied and self._tied is not None:
                 self._sums[index] += self._tied.cross_term(gradient.detach(), index)
 
@@ -118,7 +121,7 @@ class GradientStatistics:
         rows = torch.stack([torch.cat(self._split[i]) for i in range(len(self._sums))])
         dist.all_reduce(rows, group=self._tp_group)
         if dist.get_rank(self._tp_group) == 0:
-            self._sums += rows.to(SUM_DTYPE).square().sum(1).cpu()
+            self._sums += rows.to(SUM_DTYPE).square().sum(1)
 
 
 class TiedEmbedding:
@@ -169,7 +172,7 @@ class TiedEmbedding:
             return 0.0
         theirs = torch.empty_like(mine)
         dist.recv(theirs, self._peer, group=self._group)
-        return 2 * (mine.float() * theirs.float()).sum().to("cpu", SUM_DTYPE)
+        return 2 * (mine.float() * theirs.float()).sum().to(SUM_DTYPE)
 
     def finish(self) -> None:
         """Wait until everything that was sent has arrived."""
