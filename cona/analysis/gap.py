@@ -30,7 +30,7 @@ class Gap:
     """ppl/ppl_reference - 1 over a stretch of the train clock."""
 
     start_s: float
-    """The latest first evaluation after the learning rate's warm-up, of run and references."""
+    """The later first evaluation after the learning rate's warm-up, of run and first reference."""
     end_s: float
     """The earliest last evaluation."""
     largest: float
@@ -65,7 +65,8 @@ def gap_between(curve: Curve, *references: Curve, warmup_samples: float = 0.0) -
     starts = [c.train_s[c.samples >= max(warmup_samples, 1)] for c in curves]
     if not all(s.size for s in starts):
         return None
-    start = max(float(s[0]) for s in starts)
+    own, *others = (float(s[0]) for s in starts)
+    start = max(own, min(others))  # a reference that is slower at first is above the lowest
     end = min(float(c.train_s[-1]) for c in curves)
     if end <= start:
         return None

@@ -49,7 +49,7 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
     gaps = oracle_gaps(runs)
     own = (
         "Gap = ppl/ppl_reference - 1 at equal train clock, log perplexity linear between "
-        "evaluations, from the latest first evaluation after the warm-up to the earliest last one.",
+        "evaluations, from the later first evaluation after the warm-up to the earliest last one.",
         "An oracle is not a bound: it looks a few intervals ahead, so a gap to it can be negative.",
         f"`{BEST}`: at every moment the lowest of all oracles and all fixed-best runs (diverged "
         "ones left out), the best of which only hindsight knows. This is the reference of the "

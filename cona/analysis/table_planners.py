@@ -111,6 +111,8 @@ def markdown(tier: TierSpec, found: Sequence[dict[str, Any]]) -> str:
         f"{named}. Each planner adds them up by its own formula.",
         "- Over best: how much longer the pick takes than the best uniform strategy. A plan with "
         "unequal stages is judged with equal ones; one whose degrees differ has no truth.",
+        "- Placement: planners put a stage on consecutive GPUs, replicas side by side; the clock "
+        "puts tp inside pp inside dp, so with pp > 1 replicas may lie on other nodes.",
         "- Search s: wall-clock seconds on the machine that wrote this; plans: how many were "
         "evaluated. n = 1, no interval.",
     )

@@ -1,5 +1,8 @@
 """The switch rules of CONA, as in the paper and improved; `baselines/cona.py` wraps them.
 
+What its rivals need too is here as well: `narrow` holds a layout or a batch size fixed, `patience`
+says how long a policy waits between two decisions.
+
 Source: method.md 3.
 """
 

@@ -63,6 +63,7 @@ class ShapeProfile(Spec):
         content = self.model_dump() | {
             "name": name,
             "description": "model of a profile",
+            "tied_embeddings": False,  # both ends are counted as they were measured
             "num_kv_heads": self.num_kv_heads or self.num_heads,
             "ffn_size": self.ffn_size or 4 * self.hidden_size,
             "training": TrainingSpec(base_lr=1.0, min_lr=0.0, decay_tokens=1),

@@ -217,6 +217,8 @@ QUICK_CALLS = [
     ["clusters"],
     ["tiers", "--json"],
     ["run", "--model", MODEL, "--policy", "cona", "--dry-run"],
+    ["plan", "--planner", "metis", "--model", MODEL, "--cluster", "a100x4-2node", "--gbs", "64"],
+    ["replay", "--help"],
 ]
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from filelock import FileLock
-from problems import tiny_cluster, tiny_model, tiny_tier
+from problems import tiny_tier
 from toy_engine import ToyEngine
 
 from baselines.fixed_best import FixedBest
@@ -34,14 +33,8 @@ Make = Callable[..., RunRequest]
 
 
 @pytest.fixture
-def make(tmp_path: Path, small_corpus: str, monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(toy_runs: Path, small_corpus: str) -> Make:
     """Return a function that requests a run of the tiny model under the toy engine."""
-    for folder, spec in (("models", tiny_model()), ("clusters", tiny_cluster())):
-        path = tmp_path / "config" / folder / f"{spec.name}.yaml"
-        path.parent.mkdir(parents=True)
-        path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
-    monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setattr(Setup, "_engine", lambda self: ToyEngine())
 
     def request(policy: str = "cona", results: str = "results", **tier: Any) -> RunRequest:
         settings = {
@@ -55,7 +48,7 @@ def make(tmp_path: Path, small_corpus: str, monkeypatch: pytest.MonkeyPatch) -> 
             model="tiny",
             policy=policy,
             seed=0,
-            results=tmp_path / results,
+            results=toy_runs.with_name(results),
         )
 
     return request

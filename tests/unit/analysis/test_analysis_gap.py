@@ -106,6 +106,12 @@ def test_the_reference_is_the_lowest_at_every_moment():
     assert gap.mean == pytest.approx((2 - math.sqrt(2)) / (math.log(2) / 2) - 1)
 
 
+def test_a_slow_reference_does_not_delay_the_comparison():
+    slow = curve([(0, 0.0, 400.0), (8, 18.0, 100.0), (16, 20.0, 100.0)])
+    gap = gap_between(curve([(0, 0.0, 110.0), (8, 10.0, 110.0), (16, 20.0, 110.0)]), FLAT, slow)
+    assert (gap.start_s, gap.largest) == (10.0, pytest.approx(0.1))
+
+
 @given(perplexities, perplexities, perplexities)
 def test_nothing_is_below_a_reference_that_it_belongs_to(one, two, three):
     times = np.array([0.0, 3.0, 10.0, 12.0])
@@ -120,9 +126,14 @@ def test_nothing_is_below_a_reference_that_it_belongs_to(one, two, three):
     ]
     for own in curves:
         gap = gap_between(own, *curves)
+        span_s = gap.end_s - gap.start_s
+        times = np.linspace(gap.start_s, gap.end_s, 20_001)
+        lowest = np.min([other.log_ppl_at(times) for other in curves], axis=0)
+        ratio = np.exp(own.log_ppl_at(times) - lowest) - 1
         assert gap.mean >= -1e-12
-        single = [gap_between(own, other).largest for other in curves]
-        assert gap.largest <= max(single) + 1e-9
+        mean = np.trapezoid(ratio, times) / span_s
+        assert gap.mean == pytest.approx(mean, rel=1e-4, abs=1e-6)
+        assert gap.largest == pytest.approx(ratio.max(), rel=1e-3, abs=1e-3)
 
 
 def test_the_best_known_is_the_better_of_oracles_and_fixed_strategies(tmp_path):

@@ -23,6 +23,7 @@ from cona.config import load
 from cona.errors import ConfigError
 from cona.planners import OfflinePlanner, query_of
 from cona.planners.plans import projected
+from cona.planners.stage_prices import StagePricer
 from cona.registry import policies, policy
 from cona.specs import ClusterSpec, ModelSpec
 from cona.strategy import Techniques
@@ -112,6 +113,17 @@ def test_the_embedding_counts_on_the_first_stage(tmp_path: Path) -> None:
     query = profile_query(write_profile(tmp_path / "p"), num_gpus=1, gbs=1)
     for kind in (Alpa, Aceso):
         assert kind().plan(query).best.believed_s == pytest.approx(0.138)
+
+
+def test_one_stage_holds_what_both_ends_were_measured_to_hold(tmp_path: Path) -> None:
+    # 4 * 1600 + 800 + 800 bytes: the vocabulary's table is in the rows of both ends, or of none.
+    query = profile_query(write_profile(tmp_path / "p", lines([(1, 1)])), num_gpus=2, gbs=2)
+    assert StagePricer(query).params_bytes[0, -1] == 8000
+    # Mist, two replicas on a link of 8 kB/s: 138 ms, then 1 s of all-reduce and 12 ms of optimizer.
+    plans = {str(plan): plan.believed_s for plan in Mist().plan(query).evaluated}
+    assert plans["dp2-tp1-pp1-mbs1-gbs2"] == pytest.approx(0.138 + 1.012)
+    # Piper, two stages: 30 + 30 + 15 ms, and 8 ms each for an activation and its gradient; twice.
+    assert Piper().plan(query).best.believed_s == pytest.approx(2 * (0.075 + 0.016))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,14 +10,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import TABLE, TableTimes, problem, tiny_cluster, tiny_model, tiny_tier
-from toy_engine import ToyEngine
+from problems import TABLE, TableTimes, problem, tiny_model, tiny_tier
 from walks import walk
 
 from cona import registry
 from cona.runlog import read_json
 from cona.runner import RunRequest, run
-from cona.setup import Setup
 from cona.strategy import Strategy, StrategySpace
 
 ON_LADDER = [
@@ -67,20 +65,10 @@ def test_the_same_observations_give_the_same_decisions(name: str) -> None:
     assert chains[0] == chains[1]
 
 
-@pytest.fixture
-def runs(tmp_path: Path, small_corpus: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make runs of the tiny model possible, under a toy engine; return where results may go."""
-    for folder, spec in (("models", tiny_model()), ("clusters", tiny_cluster())):
-        path = tmp_path / "config" / folder / f"{spec.name}.yaml"
-        path.parent.mkdir(parents=True)
-        path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
-    monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setattr(Setup, "_engine", lambda self: ToyEngine())
-    return tmp_path / "results"
-
-
 @pytest.mark.parametrize("name", RUNS)
-def test_a_whole_run_finishes_and_repeats_itself(name: str, runs: Path, small_corpus: str) -> None:
+def test_a_whole_run_finishes_and_repeats_itself(
+    name: str, toy_runs: Path, small_corpus: str
+) -> None:
     tier = tiny_tier(
         cluster="tiny-cluster",
         data={"corpus": small_corpus},
@@ -89,7 +77,7 @@ def test_a_whole_run_finishes_and_repeats_itself(name: str, runs: Path, small_co
     )
     results = [
         read_json(
-            run(RunRequest(tier=tier, model="tiny", policy=name, seed=0, results=runs / copy))
+            run(RunRequest(tier=tier, model="tiny", policy=name, seed=0, results=toy_runs / copy))
         )
         for copy in ("a", "b")
     ]
@@ -104,16 +92,16 @@ def test_a_whole_run_finishes_and_repeats_itself(name: str, runs: Path, small_co
 
 
 def test_branches_of_the_critical_batch_scale_the_learning_rate(
-    runs: Path, small_corpus: str
+    toy_runs: Path, small_corpus: str
 ) -> None:
     # Branches are segments of the trajectory tree: those at twice the batch train at sqrt(2) times
     # the rate that the run itself has at the same number of samples.
     tier = tiny_tier(
         cluster="tiny-cluster", data={"corpus": small_corpus}, budget={"iterations": 20}
     )
-    run(RunRequest(tier=tier, model="tiny", policy="merrill", seed=0, results=runs))
+    run(RunRequest(tier=tier, model="tiny", policy="merrill", seed=0, results=toy_runs))
     rates: dict[int, dict[int, float]] = {}
-    for folder in (runs / "tiny" / "tiny" / "_trajectories").iterdir():
+    for folder in (toy_runs / "tiny" / "tiny" / "_trajectories").iterdir():
         gbs = read_json(folder / "segment.json")["gbs"]
         steps = folder / "steps.jsonl"
         for line in steps.read_text().splitlines() if steps.exists() else []:

@@ -75,6 +75,7 @@ def test_the_shape_is_a_model(costs: ProfileCosts) -> None:
     model = costs.model
     assert (model.num_layers, model.num_kv_heads, model.vocab_size) == (4, 4, 100)
     assert model.name.startswith("test_the_shape")
+    assert not model.tied_embeddings  # nothing is subtracted from what the rows say
 
 
 def test_forward_and_backward_may_be_one_number(tmp_path: Path) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from click.testing import CliRunner
 from problems import DP4, PP4, TABLE, TableTimes, tiny_cluster, tiny_model, tiny_tier
-from toy_engine import ToyEngine
 
 import cona.scene
 from cona import cli, config
@@ -24,7 +22,7 @@ from cona.replay.walk import Walk
 from cona.runlog import read_json
 from cona.runner import run
 from cona.scene import Scene
-from cona.setup import RunRequest, Setup
+from cona.setup import RunRequest
 from cona.specs import TierSpec
 
 
@@ -110,22 +108,14 @@ def test_an_iteration_longer_than_the_budget_is_refused(scene: Scene) -> None:
 
 
 @pytest.fixture
-def request_of(tmp_path: Path, small_corpus: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def request_of(toy_runs: Path, small_corpus: str) -> Any:
     """Return a function that requests a run of the tiny model under the toy engine."""
-    for folder, spec in (("models", tiny_model()), ("clusters", tiny_cluster())):
-        path = tmp_path / "config" / folder / f"{spec.name}.yaml"
-        path.parent.mkdir(parents=True)
-        path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
-    monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setattr(Setup, "_engine", lambda self: ToyEngine())
     tier = tiny_tier(
         cluster="tiny-cluster", data={"corpus": small_corpus}, budget={"iterations": 150}
     )
 
     def build(policy: str) -> RunRequest:
-        return RunRequest(
-            tier=tier, model="tiny", policy=policy, seed=0, results=tmp_path / "results"
-        )
+        return RunRequest(tier=tier, model="tiny", policy=policy, seed=0, results=toy_runs)
 
     return build
 
