@@ -6,6 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cona.engine.base import StepStats
+from cona.errors import ConfigError
 from cona.selftest import FAMILIES, SelfTest
 from cona.selftest.cases import (
     MBS,
@@ -18,11 +23,6 @@ from cona.selftest.cases import (
     world_sizes,
 )
 from cona.selftest.verdict import Verdict, judge
-from hypothesis import given
-from hypothesis import strategies as st
-
-from cona.engine.base import StepStats
-from cona.errors import ConfigError
 from cona.strategy import Layout, divisors
 
 families = st.sampled_from(FAMILIES)
