@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from cona.engine.shards import Shard
 from cona.errors import RunError
 
 SCALARS = "scalars.pt"
-NUM_KEPT = 2
 
 
 def save_checkpoint(
@@ -107,47 +105,6 @@ def load_checkpoint(
     except dcp.CheckpointException as error:
         raise RunError(f"{path}: cannot be read: {_reason(error)}") from error
     return torch.load(path / SCALARS, map_location="cpu", weights_only=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Latest:
-    """What a folder of checkpoints offers."""
-
-    path: Path | None
-    """The newest intact checkpoint; None if there is none."""
-    warnings: tuple[str, ...]
-    """A sentence on each newer one that is damaged."""
-
-
-def latest(folder: Path) -> Latest:
-    """Return the newest intact checkpoint of a folder, every file of it read and checked.
-
-    Args:
-        folder: whose checkpoints' names start with a number that grows; it may be missing.
-    """
-    warnings = []
-    for path in _newest_first(folder):
-        try:
-            read_manifest(path).check(path)
-        except RunError as error:
-            warnings.append(f"{error}; the one before it is used")
-        else:
-            return Latest(path=path, warnings=tuple(warnings))
-    return Latest(path=None, warnings=tuple(warnings))
-
-
-def prune(folder: Path, num_kept: int = NUM_KEPT) -> None:
-    """Delete all but the newest checkpoints of a folder; one rank calls it.
-
-    Two are kept, so that damage to one costs an interval and not the run.
-    """
-    for path in _newest_first(folder)[num_kept:]:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    numbered = {p: p.stem for p in folder.glob("*") if p.suffix != ".tmp" and p.stem.isdigit()}
-    return sorted(numbered, key=lambda p: int(numbered[p]), reverse=True)
 
 
 # --- tensors ------------------------------------------------------------------------------------

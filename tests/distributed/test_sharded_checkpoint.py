@@ -15,7 +15,7 @@ from ranks import run_ranks
 from sharded_values import filled
 
 from cona.engine.manifest import digest, read_manifest
-from cona.engine.sharded_checkpoint import latest, load_checkpoint, prune, save_checkpoint
+from cona.engine.sharded_checkpoint import load_checkpoint, save_checkpoint
 from cona.engine.shards import shards
 from cona.errors import RunError
 from cona.specs import ModelSpec
@@ -109,41 +109,34 @@ def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def test_damage_falls_back_to_the_one_before(two_checkpoints):
-    assert latest(two_checkpoints).path == two_checkpoints / "10.pt"
-    assert latest(two_checkpoints).warnings == ()
-    for file in sorted((two_checkpoints / "10.pt").iterdir()):
+def test_no_damaged_file_is_loaded(two_checkpoints):
+    assert all(run_ranks(_refused_damages, 2, two_checkpoints / "10.pt", tiny("gpt")))
+
+
+def _refused_damages(rank: int, folder: Path, spec: ModelSpec) -> int:
+    """Damage one file after the other, in every way, and count the refusals."""
+    flat = filled(spec, Layout(dp=2, tp=1, pp=1), rank)
+    vectors = _named(flat.buffers)
+    num_refused = 0
+    for name in sorted(path.name for path in folder.iterdir()):
+        file = folder / name
         for damage in (_flip, _truncate, Path.unlink):
-            content = file.read_bytes()
-            damage(file)
-            found = latest(two_checkpoints)
-            file.write_bytes(content)
-            if file.name == "manifest.json" and damage is _truncate:
+            if name == "manifest.json" and damage is _truncate:
                 continue  # the final newline carries nothing
-            assert found.path == two_checkpoints / "5.pt", (file.name, damage)
-            assert file.parent.name in found.warnings[0]
-            assert file.name in found.warnings[0]
-
-
-def test_nothing_intact_is_no_path_and_says_why(two_checkpoints):
-    for name in ("5.pt", "10.pt"):
-        (two_checkpoints / name / "scalars.pt").unlink()
-    found = latest(two_checkpoints)
-    assert found.path is None
-    assert len(found.warnings) == 2
-    assert latest(two_checkpoints / "missing").path is None
-
-
-def test_the_newest_two_are_kept(two_checkpoints):
-    (two_checkpoints / "15.pt").mkdir()
-    (two_checkpoints / "notes").mkdir()
-    prune(two_checkpoints)
-    assert sorted(p.name for p in two_checkpoints.iterdir()) == [
-        "10.pt",
-        "15.pt",
-        "20.pt.tmp",
-        "notes",
-    ]
+            content = file.read_bytes()
+            dist.barrier()
+            if rank == 0:
+                damage(file)
+            dist.barrier()
+            with pytest.raises(RunError, match=name):
+                load_checkpoint(folder, spec.name, flat.starts, vectors)
+            dist.barrier()
+            if rank == 0:
+                file.write_bytes(content)
+            dist.barrier()
+            num_refused += 1
+    load_checkpoint(folder, spec.name, flat.starts, vectors)  # and whole again, it is
+    return num_refused
 
 
 def test_bad_checkpoints_are_refused_by_all_ranks_together(two_checkpoints):
