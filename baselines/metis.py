@@ -42,6 +42,9 @@ from cona.strategy import divisors
 Degrees = tuple[tuple[int, int], ...]
 """(dp, tp) of every stage."""
 
+NEGATIVE_SYNC = "forward_backward_ms is less than the sum of the layers, so fb_sync is negative"
+"""Said of a plan whose cost is lowered by what the profile lacks."""
+
 
 @dataclass(kw_only=True)
 class Metis(OfflinePlanner):
@@ -172,12 +175,20 @@ class MetisSearch:
         )
         times = [stage.seconds or 0.0 for stage in stages]
         pipeline_s = (m - 1) * max(times) + sum(times)
-        per_microbatch_s = self._sync_s(*degrees[-1], m) + self.query.costs.batch_generator_time()
+        sync_s = self._sync_s(*degrees[-1], m)
+        per_microbatch_s = sync_s + self.query.costs.batch_generator_time()
         once_s = self._optimizer_s(degrees) + self._reduce_s(degrees, cuts)
         once_s += self._messages_s(degrees, cuts, m)
         believed_s = pipeline_s + m * per_microbatch_s + once_s
         mbs = samples // degrees[0][0]
-        return Plan(stages=stages, mbs=mbs, gbs=self.query.gbs, believed_s=believed_s)
+        is_negative = sync_s < -1e-9 * sum(times)  # beyond rounding
+        return Plan(
+            stages=stages,
+            mbs=mbs,
+            gbs=self.query.gbs,
+            believed_s=believed_s,
+            notes=NEGATIVE_SYNC if is_negative else "",
+        )
 
     def _stage(
         self, dp: int, tp: int, mbs: int, a: int, b: int, layers: tuple[int, int]

@@ -13,9 +13,12 @@ Run from the repository: ``python benchmarks/switch_cost.py``.
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +34,10 @@ STATE_BYTES = 12
 MAX_ERROR = 1e-5
 
 
-def play(role: str, size: str, folder: Path) -> Any:
+def play(role: str, size: str, folder: Path, repeats: int = 1) -> Any:
     """Start the ranks in a role, wait for them, and return rank 0's result."""
     script = str(Path(__file__).with_name("switch_ranks.py"))
-    command = [sys.executable, "-W", "ignore", script, role, size, str(folder)]
+    command = [sys.executable, "-W", "ignore", script, role, size, str(repeats), str(folder)]
     ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(NUM_RANKS)]
     codes = [rank.wait() for rank in ranks]
     if any(codes):
@@ -56,6 +59,21 @@ def universal(size: str, folder: Path, expected: list[float]) -> Measured:
         moved_bytes=2 * sum(files),
         error=max(abs(a / b - 1) for a, b in zip(losses, expected[NUM_BEFORE:], strict=False)),
     )
+
+
+def medians(found: list[Measured]) -> list[Measured]:
+    """Return one measurement of each method and transition: the median, with the worst error."""
+    groups: dict[tuple[str, str, str], list[Measured]] = {}
+    for m in found:
+        groups.setdefault((m.method, m.old, m.new), []).append(m)
+    return [
+        replace(
+            group[0],
+            seconds=statistics.median(m.seconds for m in group),
+            error=max(m.error for m in group),
+        )
+        for group in groups.values()
+    ]
 
 
 def row(measured: Measured, state_bytes: int) -> list[object]:
@@ -91,18 +109,22 @@ def ratios(found: list[Measured]) -> str:
 
 @click.command()
 @click.option("--size", type=click.Choice(list(SIZES)), default="full", show_default=True)
+@click.option("--repeats", default=1, show_default=True, help="Of all methods but universal.")
 @click.option("--folder", type=click.Path(path_type=Path, exists=True), help="Where files go.")
-def main(size: str, folder: Path | None) -> None:
+def main(size: str, repeats: int, folder: Path | None) -> None:
     """Print seconds, MB/s and bytes of every method on every transition."""
-    spec = spec_of(size)
+    spec, load = spec_of(size), round(os.getloadavg()[0], 1)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        first = play("engines", size, Path(scratch))
-        found = [Measured(**measured) for measured in first["measured"]]
+        first = play("engines", size, Path(scratch), repeats)
+        found = medians([Measured(**measured) for measured in first["measured"]])
         found.append(universal(size, Path(scratch), first["losses"]))
     header = ["layouts", "method", "seconds", "MB/s", "moved MB", "moved/bound"]
     header += ["extra memory", "loss error"]
     state_bytes = spec.num_params * STATE_BYTES
-    print(f"{spec.num_params / 1e6:.1f} million parameters, {state_bytes / 1e6:.0f} MB of state")
+    print(
+        f"{spec.num_params / 1e6:.1f} million parameters, {state_bytes / 1e6:.0f} MB of state; "
+        f"median of {repeats}; load {load} on {os.cpu_count()} cores before the start"
+    )
     rows = [row(m, state_bytes) for m in found]
     rows += [[f"{old} > {new}", "universal: no pipeline"] for old, new in TRANSITIONS[1:]]
     formats = ("", "", ".2f", ".0f", ".1f", ".2f", ".2f", ".0e")

@@ -59,14 +59,14 @@ def error(losses: Losses, expected: Losses) -> float:
 # --- in one set of processes --------------------------------------------------------------------
 
 
-def engines(spec: ModelSpec, folder: Path) -> dict[str, Any]:
-    """Time the live switch, DCP and torch_dist on every transition.
+def engines(spec: ModelSpec, folder: Path, repeats: int) -> dict[str, Any]:
+    """Time the live switch, DCP and torch_dist in turn, ``repeats`` times on every transition.
 
     Returns:
         The losses of a run that never switches, and what was measured.
     """
     start_megatrons_helpers()
-    actions = [(*t, method) for t in TRANSITIONS for method in (live, dcp, torch_dist)]
+    actions = [(*t, m) for t in TRANSITIONS for m in (live, dcp, torch_dist) * repeats]
     num_iterations = NUM_BEFORE + NUM_AFTER * len(actions)
     expected = train(ParallelEngine(spec, TRANSITIONS[0][0], seed=0), range(num_iterations))
     engine = ParallelEngine(spec, TRANSITIONS[0][0], seed=0)
@@ -215,7 +215,7 @@ def _memory(kind: str) -> float:
 # --- DeepSpeed: two sets of processes -----------------------------------------------------------
 
 
-def universal_save(spec: ModelSpec, folder: Path) -> list[float]:
+def universal_save(spec: ModelSpec, folder: Path, _: int) -> list[float]:
     """Train, and write a universal checkpoint; return when that began."""
     engine = _deepspeed(spec, TRANSITIONS[0][0])
     train(engine, range(NUM_BEFORE))
@@ -225,7 +225,7 @@ def universal_save(spec: ModelSpec, folder: Path) -> list[float]:
     return [began]
 
 
-def universal_load(spec: ModelSpec, folder: Path) -> list[float]:
+def universal_load(spec: ModelSpec, folder: Path, _: int) -> list[float]:
     """Go on from the universal checkpoint; return when it was loaded and the losses after it."""
     engine = _deepspeed(spec, TRANSITIONS[0][1])
     engine.load_universal(folder / "universal")
@@ -239,14 +239,14 @@ def _deepspeed(spec: ModelSpec, layout: Layout) -> Any:
     return DeepSpeedEngine(spec, layout, seed=0, zero_stage=1, switch_path="universal")
 
 
-def main(role: str, size: str, folder: Path, rank: int) -> None:
+def main(role: str, size: str, repeats: int, folder: Path, rank: int) -> None:
     """Join the other ranks, play a role, and leave rank 0's result in the folder."""
     store = dist.FileStore(str(folder / f"{role}.store"), NUM_RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=NUM_RANKS)
-    roles: dict[str, Callable[[ModelSpec, Path], Any]] = {
+    roles: dict[str, Callable[[ModelSpec, Path, int], Any]] = {
         r.__name__: r for r in (engines, universal_save, universal_load)
     }
-    found = roles[role](spec_of(size), folder)
+    found = roles[role](spec_of(size), folder, repeats)
     if rank == 0:
         (folder / f"{role}.json").write_text(json.dumps(found))
     dist.barrier()
@@ -254,4 +254,4 @@ def main(role: str, size: str, folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    main(*sys.argv[1:3], int(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5]))

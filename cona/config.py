@@ -65,12 +65,17 @@ def load(kind: type[SpecT], name: str) -> SpecT:
 
 @cache
 def load_file(kind: type[SpecT], path: Path) -> SpecT:
-    """Load one YAML file as a specification; raises ConfigError with one line per broken rule."""
+    """Load one YAML file as `read_file` does, once per process."""
+    return read_file(kind, path)
+
+
+def read_file(kind: type[SpecT], path: Path) -> SpecT:
+    """Read one YAML file as a specification; raises ConfigError with one line per broken rule."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, no date
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values")

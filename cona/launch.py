@@ -112,16 +112,20 @@ def explain(failures: dict[int, Any], folder: Path) -> ConaError | SystemExit:
         failures: torchrun's, by rank.
         folder: where ranks leave their tracebacks.
     """
+    faults = sorted(folder.glob("rank*.txt"), key=lambda path: path.stat().st_mtime_ns)
+    said = {int(path.stem.removeprefix("rank")) for path in faults}
     for rank, failure in sorted(failures.items()):
-        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
+        is_killed = failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM
+        if is_killed and rank not in said:  # it may abort after it has left its traceback
             name = signal.Signals(-failure.exitcode).name
             message = (
                 f"rank {rank} (process {failure.pid}) was ended by {name}, and the run with it"
             )
             return RanksError(f"{message}; {AGAIN}", 128 - failure.exitcode)
-    faults = sorted(folder.glob("rank*.txt"), key=lambda path: path.stat().st_mtime_ns)
     if not faults:  # rank 0 has told the user
         return SystemExit(next(iter(failures.values())).exitcode)
+    if 0 in failures and failures[0].exitcode > 0 and 0 not in said:  # and so it has here
+        return SystemExit(failures[0].exitcode)
     rank = int(faults[0].stem.removeprefix("rank"))
-    exit_code = failures[rank].exitcode if rank in failures else 1
-    return RanksError(fault_sentence(rank, faults[0]), exit_code)
+    code = failures[rank].exitcode if rank in failures else 1
+    return RanksError(fault_sentence(rank, faults[0]), 128 - code if code < 0 else code)

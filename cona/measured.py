@@ -64,6 +64,7 @@ class MeasuredTrajectory:
         self._evaluation = EvaluationSamples(prepared, "valid", tier.evaluation.num_samples)
         self._iteration = self._samples = self._kept_at = 0
         self._strategy: Strategy | None = None
+        self._in_force: Strategy | None = None  # ahead of the iterations after a switch
         self._factor = 1.0
         self._warmup_left = tier.clock.warmup_iterations
         self._before_step: Callable[[], None] = _nothing
@@ -116,12 +117,12 @@ class MeasuredTrajectory:
 
     def keep(self) -> None:
         """Write a checkpoint, unless one stands here."""
-        if self._strategy is None or self._iteration == self._kept_at:
+        if self._in_force is None or self._iteration == self._kept_at:
             return
         began_s = time.perf_counter()
         self._engine.save(self._record.new_checkpoint_folder(self._iteration))
         seconds = time.perf_counter() - began_s
-        self._record.add_checkpoint(self._iteration, self._samples, str(self._strategy), seconds)
+        self._record.add_checkpoint(self._iteration, self._samples, str(self._in_force), seconds)
         self._kept_at = self._iteration
 
     # --- going ahead ------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class MeasuredTrajectory:
         if self._strategy is None or strategy.gbs != self._strategy.gbs:
             # Rules that use the GNS use the value frozen here (method.md 5).
             self._factor = self._lr.factor(strategy.gbs, frozen_gns(self.gns))
-        self._strategy = strategy
+        self._strategy = self._in_force = strategy
         standing = self._record.next("step")
         line = standing or self._train(strategy)
         if line["strategy"] != str(strategy):
@@ -186,6 +187,7 @@ class MeasuredTrajectory:
         line = self._record.next("switch") or self._switch(old, new)
         if (line["from"], line["to"]) != (str(old), str(new)):
             raise self._record.mismatch(f"a switch from {old} to {new}")
+        self._in_force = new
         return None if old.layout == new.layout else line["seconds"]
 
     def _switch(self, old: Strategy, new: Strategy) -> Record:

@@ -75,6 +75,8 @@ def join(lead: Callable[[Leader], None]) -> None:
     sys.excepthook = _note_fault
     _end_with_launcher()
     warnings.filterwarnings("ignore", module=r"megatron\.")  # its advice to its own developers
+    # DeepSpeed's calls of torch, which change names from release to release.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\.")
     from cona.engine.ranks import Leader, serve, world
 
     with world() as group:

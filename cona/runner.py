@@ -148,7 +148,7 @@ class Run:
         crossed = self._crosses_grid(step)
         self.iteration, self.samples = step.iteration, step.samples
         self._log_step(timed, iteration_s)
-        if step.loss is None or step.grad_norm is None:
+        if step.loss is None or (step.grad_norm is None and not self._may_overflow):
             self.diverged = True
             return
         if crossed:
@@ -162,6 +162,11 @@ class Run:
             gns=self.trajectory.gns.estimate(),
             strategy=self.strategy,
         )
+
+    @property
+    def _may_overflow(self) -> bool:
+        """Whether a gradient that is not finite is part of training: the loss scale adapts."""
+        return self.setup.is_measured and self.tier.engine.precision == "fp16"
 
     def _crosses_grid(self, step: Step) -> bool:
         interval = self.tier.evaluation.interval_samples

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cona import config
 from cona.cost import SwitchCost, TimeModel, time_model
+from cona.engine.factory import has_pipelines
 from cona.policy import Policy, Problem
 from cona.search import best
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
@@ -59,6 +60,7 @@ class Scene:
             num_gpus=self.cluster.num_gpus,
             ladder=self.tier.ladder,
             techniques=self.tier.techniques,
+            has_pipelines=self.tier.clock.kind == "modelled" or has_pipelines(self.tier.engine),
         )
 
     @property

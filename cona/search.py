@@ -37,8 +37,13 @@ def best(strategies: Sequence[Strategy], time_model: TimeModel) -> tuple[Strateg
 def _none_feasible(strategies: Sequence[Strategy], time_model: TimeModel) -> str:
     if not strategies:
         return "no strategy to choose from: no layout of the GPUs divides the model and the gbs"
-    first = strategies[0]
+    closest = min(strategies, key=getattr(time_model, "memory_bytes", _alike))
     return (
-        f"none of {len(strategies)} strategies is feasible under {time_model.name}; "
-        f"{first}: {time_model.why_not(first)}"
+        f"none of {len(strategies)} strategies is feasible under {time_model.name}; closest was "
+        f"{closest}: {time_model.why_not(closest)}"
     )
+
+
+def _alike(strategy: Strategy) -> float:
+    """Of a time model without memory the first strategy is named."""
+    return 0.0

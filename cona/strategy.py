@@ -160,6 +160,8 @@ class StrategySpace:
     ladder: LadderSpec
     techniques: Techniques = Techniques()
     """Given to every strategy."""
+    has_pipelines: bool = True
+    """Whether what trains can split the layers into stages."""
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -203,6 +205,8 @@ class StrategySpace:
         for name, value in shared.items():
             if value % layout.tp:
                 return f"{name} {value} is not divisible by tp {layout.tp}"
+        if layout.pp > 1 and not self.has_pipelines:
+            return f"pp {layout.pp}: the engine has no pipeline parallelism; valid: 1"
         if self.model.num_layers % layout.pp:
             return f"num_layers {self.model.num_layers} is not divisible by pp {layout.pp}"
         return None

@@ -45,7 +45,9 @@ def remark(one: Verdict) -> str:
     """Return what a reader must know of a verdict beside its numbers, or nothing."""
     if one.why_none:
         return one.why_none
-    return one.truth.remark if one.truth else ""
+    if one.truth:
+        return one.truth.remark
+    return one.answer.best.notes if one.answer else ""
 
 
 def _cells(one: Verdict) -> tuple[str, ...]:

@@ -84,6 +84,10 @@ class Calculon(AnalyticalModel):
         """Return the seconds of embedding, LM head and loss: Calculon leaves them out."""
         return np.zeros_like(columns.tp)
 
+    def memory_bytes(self, strategy: Strategy) -> float:
+        """Return the bytes that a strategy needs on its fullest GPU."""
+        return self.memory.memory_bytes(strategy)
+
     def broken_rule(self, strategy: Strategy) -> str | None:
         """Return the first broken rule: GPUs, divisibility, tiers, memory."""
         if strategy.num_gpus > self.cluster.num_gpus:

@@ -32,7 +32,7 @@ class ProfileCosts:
         if not folder.is_dir():
             raise ConfigError(f"--profile {folder}: no such folder")
         (self.num_gpus,) = checked_sizes(num_gpus=num_gpus)
-        self.spec = config.load_file(ProfileSpec, folder / "profile.yaml")
+        self.spec = config.read_file(ProfileSpec, folder / "profile.yaml")
         name = folder.resolve().name
         self.model = self.spec.model.spec(name if name[:1].isalnum() else "profile")
         self._path = folder / "layers.csv"

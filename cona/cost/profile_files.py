@@ -138,9 +138,9 @@ def read_rows(path: Path, num_layers: int) -> Rows:
             raise ConfigError(f"{where}: layer {row.layer}: profile.yaml has layers 0 to {last}")
         rows[row.layer] = row
     for (tp, mbs), rows in found.items():
-        if missing := set(range(num_layers + 2)) - set(rows):
-            at = f"tp {tp}, mbs {mbs}"
-            raise ConfigError(f"{path}: layer {min(missing)} is missing at {at}")
+        missing = next((layer for layer in range(num_layers + 2) if layer not in rows), None)
+        if missing is not None:
+            raise ConfigError(f"{path}: layer {missing} is missing at tp {tp}, mbs {mbs}")
         if not any(row.forward_ms + row.backward_ms for row in rows.values()):
             raise ConfigError(f"{path}: no layer takes any time at tp {tp}, mbs {mbs}")
     if not found:
@@ -155,13 +155,18 @@ def _lines(path: Path) -> Iterator[tuple[str, LayerRow]]:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not text: {error.reason}") from error
+    if "\0" in text:
+        raise ConfigError(f"{path}: not text: it holds zero bytes")
     reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
-    names = reader.fieldnames or ()
+    try:
+        names, rows = reader.fieldnames or (), [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:
+        raise ConfigError(f"{path}:{reader.line_num}: not CSV: {error}") from error
     for column in COLUMNS:
         if column not in names:
             raise ConfigError(f"{path}: column '{column}' is missing: {nearest(column, names)}")
-    for cells in reader:
-        where = f"{path}:{reader.line_num}"
+    for line_num, cells in rows:
+        where = f"{path}:{line_num}"
         if None in cells:
             raise ConfigError(f"{where}: more than {len(names)} cells; the header has {len(names)}")
         values = {column: _number(where, column, cells[column]) for column in COLUMNS}

@@ -33,6 +33,11 @@ def lacking(engine: EngineSpec, techniques: Techniques) -> dict[str, Any]:
     }
 
 
+def has_pipelines(engine: EngineSpec) -> bool:
+    """Return whether the engine can split the layers into stages."""
+    return engine.kind != "deepspeed"
+
+
 def check(engine: EngineSpec, techniques: Techniques) -> None:
     """Refuse what no engine can carry out.
 

@@ -40,8 +40,12 @@ def world() -> Iterator[dist.ProcessGroup]:
         dist.init_process_group("cpu:gloo,cuda:nccl")
     else:
         dist.init_process_group("gloo")
-    yield dist.new_group(backend="gloo", timeout=PATIENCE)
-    dist.destroy_process_group()  # not after an error: the other ranks notice that we are gone
+    try:
+        yield dist.new_group(backend="gloo", timeout=PATIENCE)
+    except ConaError:  # refused on all ranks; gloo's threads, left alone, may abort the process
+        dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()  # not after a fault: the other ranks notice that we are gone
 
 
 def hardware() -> dict[str, Any]:

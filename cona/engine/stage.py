@@ -84,7 +84,7 @@ class Stage:
             sequence_parallel=numerics.sequence_parallel,
         )
         names = [name for name, _ in module.named_parameters()]
-        held = {_name_in(names, shard): shard for shard in shards(spec, layout, self.rank)}
+        held = {name_in_module(names, shard): shard for shard in shards(spec, layout, self.rank)}
         # Megatron's buffer of gradients has the last parameter first.
         self.shards = [replace(held[name], local_name=name) for name in reversed(names)]
         sizes = [math.prod(shard.shape) for shard in self.shards]
@@ -181,7 +181,7 @@ FUSED_NORMS = {
 """Transformer Engine makes a norm part of the matrix that follows it."""
 
 
-def _name_in(names: Collection[str], shard: Shard) -> str:
+def name_in_module(names: Collection[str], shard: Shard) -> str:
     """Return what a module calls the parameter of a shard."""
     if shard.local_name in names:
         return shard.local_name

@@ -25,7 +25,7 @@ from cona.engine.flat import MOMENTS
 from cona.engine.gradient_statistics import GradientStatistics
 from cona.engine.models import build_stage
 from cona.engine.shards import Shard, shards
-from cona.engine.stage import Numerics, _name_in
+from cona.engine.stage import Numerics, name_in_module
 from cona.engine.zero_setup import DECAYS, take_over
 from cona.specs import ModelSpec
 from cona.strategy import Layout
@@ -56,7 +56,9 @@ class ZeroStage:
         self.spec, self.layout, self.zero_stage = spec, layout, zero_stage
         module = build_stage(spec, layout, dtype=numerics.dtype, recompute=numerics.recompute)
         names = [name for name, _ in module.named_parameters()]
-        by_name = {_name_in(names, shard): shard for shard in shards(spec, layout, dist.get_rank())}
+        by_name = {
+            name_in_module(names, shard): shard for shard in shards(spec, layout, dist.get_rank())
+        }
         held = [replace(by_name[name], local_name=name) for name in names]
         stops = accumulate(shard.numel for shard in held)
         self.starts = {s: stop - s.numel for s, stop in zip(held, stops, strict=True)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -121,7 +122,7 @@ class RecordedStep:
     @property
     def gns_se(self) -> float | None:
         """Standard error of the GNS in samples, from its interval; None: unknown."""
-        if not (self.gns and self.gns_low):
+        if not (self.gns and self.gns_low and 0 < self.gns_low <= self.gns < math.inf):
             return None
         return self.gns * math.log(self.gns / self.gns_low) / Z_90
 
@@ -187,23 +188,43 @@ def read_recording(metrics: Path) -> Recording:
     """
     if not metrics.is_file():
         raise ConfigError(f"{metrics}: no such file; a run directory holds metrics.jsonl")
-    records = [r for r in read_records(metrics) if r.get("kind") == "step"]
+    found: list[Any] = list(read_records(metrics))
+    records = [r for r in found if isinstance(r, dict) and r.get("kind") == "step"]
     if not records:
         raise ConfigError(f"{metrics}: it holds no iteration (kind: step), so there is no trace")
-    return Recording(steps=tuple(_step(record, metrics) for record in records))
+    steps = tuple(_step(record, metrics) for record in records)
+    for before, step in pairwise(steps):
+        if step.samples <= before.samples:
+            raise ConfigError(
+                f"{metrics}: samples {step.samples} come after {before.samples}; run it again"
+            )
+    return Recording(steps=steps)
 
 
 def _step(record: dict[str, Any], metrics: Path) -> RecordedStep:
     try:
         x, y = record["tr_sigma"], record["mu_sq"]
         is_known = x is not None and y is not None and not record["skipped"]
-        return RecordedStep(
+        step = RecordedStep(
             samples=int(record["samples"]),
             gbs=int(record["gbs"]),
             terms=GradientTerms(tr_sigma=float(x), mu_sq=float(y)) if is_known else None,
-            gns=record["gns"],
-            gns_low=record["gns_low"],
+            gns=_float(record["gns"]),
+            gns_low=_float(record["gns_low"]),
         )
     except KeyError as error:
         where = f"{metrics}, iteration {record.get('iteration')}"
         raise ConfigError(f"{where}: key {error} is missing; run it again") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        where = f"{metrics}, iteration {record.get('iteration')}"
+        raise ConfigError(f"{where}: {error}; run it again") from error
+    if step.gbs < 1 or step.samples < step.gbs:
+        raise ConfigError(
+            f"{metrics}, iteration {record.get('iteration')}: gbs {step.gbs} and samples "
+            f"{step.samples} cannot be; run it again"
+        )
+    return step
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)

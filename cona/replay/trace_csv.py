@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from cona.replay.trace import GnsTrace, Recording, Trace, read_recording
 COLUMNS = ("samples", "gns", "gns_se")
 """Consumed samples; noise scale in samples; its standard error in samples, which may be absent."""
 REQUIRED = COLUMNS[:2]
+LARGEST, SMALLEST_GNS = 1e15, 1e-15
+"""Bounds of a number of samples; far beyond any run, they keep squares within range."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -58,7 +61,10 @@ def _lines(path: Path) -> list[list[str]]:
     """Return the lines as cells; blank ones at the end do not count."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.reader(file, strict=True))
+            text = file.read()
+        if "\0" in text:
+            raise ConfigError(f"{path}: not CSV: it holds zero bytes")
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give a CSV or a run directory") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -101,6 +107,9 @@ def _number(name: str, cell: str, where: str) -> float:
     if value < 0 or (name == "gns" and value == 0):
         least = "greater than 0" if name == "gns" else "0 or more"
         raise ConfigError(f"{where}: {name} = {cell} must be {least}; leave the row out")
+    if value > LARGEST or (name == "gns" and value < SMALLEST_GNS):
+        limit = f"at most {LARGEST:g}" if value > LARGEST else f"at least {SMALLEST_GNS:g}"
+        raise ConfigError(f"{where}: {name} = {cell} must be {limit}; leave the row out")
     return value
 
 

@@ -73,6 +73,12 @@ def test_a_planner_on_a_profile(tmp_path: Path) -> None:
     assert (row["truth"], content["reference"]) == (None, None)
 
 
+def test_what_a_plan_notes_is_shown_without_a_reference_too(tmp_path: Path) -> None:
+    folder = str(write_profile(tmp_path, forward_backward_ms=1.0))
+    done = invoke("--planner", "metis", "--profile", folder, "--gpus", "2", "--gbs", "4")
+    assert "metis at gbs 4: forward_backward_ms is less than the sum" in done.stdout
+
+
 def test_all_planners_on_a_profile_say_who_needs_more(tmp_path: Path) -> None:
     folder = str(write_profile(tmp_path))
     content = planned("--planner", "all", "--profile", folder, "--gpus", "2", "--gbs", "4")

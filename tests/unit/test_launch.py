@@ -107,10 +107,20 @@ def test_the_first_traceback_is_the_cause(tmp_path: Path) -> None:
     assert str(end).startswith("rank 3 failed: MemoryError: full; its traceback is in ")
 
 
+def test_an_abort_after_a_traceback_is_not_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "rank0.txt").write_text("MemoryError: full\n")
+    end = explain({0: failure(-6)}, tmp_path)
+    assert isinstance(end, RanksError)
+    assert end.exit_code == 134
+    assert str(end).startswith("rank 0 failed: MemoryError: full; its traceback is in ")
+
+
 def test_what_rank_0_has_said_is_not_said_again(tmp_path: Path) -> None:
-    end = explain({0: failure(2)}, tmp_path)
-    assert isinstance(end, SystemExit)
-    assert end.code == 2
+    for _ in range(2):
+        end = explain({0: failure(2), 1: failure(1)}, tmp_path)
+        assert isinstance(end, SystemExit)
+        assert end.code == 2
+        (tmp_path / "rank1.txt").write_text("RuntimeError: Connection closed by peer\n")
 
 
 # --- the command ----------------------------------------------------------------------------------

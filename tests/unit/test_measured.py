@@ -5,6 +5,7 @@ One process stands for the ranks; real ones are in tests/distributed.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -307,11 +308,14 @@ def test_what_a_crash_costs_is_noted(make: Make, crash: Callable[[str, int], Non
 
 
 @pytest.mark.usefixtures("there_and_back")
-def test_a_signal_saves_and_nothing_is_repeated(make: Make, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("num_read", [18, 20])  # 20: the layout changes before the run stops
+def test_a_signal_saves_and_nothing_is_repeated(
+    make: Make, monkeypatch: Any, num_read: int
+) -> None:
     original = ToyLiveEngine.train_step
 
     def stop(self: ToyLiveEngine, *args: Any, **kwargs: Any) -> Any:
-        if self.num_steps == 17:
+        if self.num_steps == num_read - 1:
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, *args, **kwargs)
 
@@ -322,7 +326,11 @@ def test_a_signal_saves_and_nothing_is_repeated(make: Make, monkeypatch: Any) ->
     monkeypatch.setattr(ToyLiveEngine, "train_step", original)
     path = run(request)
     assert not events(path, "work repeated")
-    assert events(path, "finished")[0]["read"] == 18
+    assert events(path, "finished")[0]["read"] == num_read
+    for step in lines(path, "step", "measured.jsonl"):
+        layout = Strategy.parse(step["strategy"]).layout
+        warm_s = WARM_S if step["seconds"] > WARM_S else 0.0
+        assert step["seconds"] == pytest.approx(iteration_s(layout, 8) + warm_s)
 
 
 def test_two_checkpoints_are_kept_and_the_older_one_replaces_a_damaged_one(
@@ -423,6 +431,36 @@ def test_what_takes_a_gpu(engine: EngineSpec, techniques: Techniques, sentence: 
         refuse_without_gpu(engine, techniques)
 
 
+@pytest.mark.parametrize(
+    ("precision", "status"), [("fp16", "finished"), ("bf16", "diverged"), ("fp32", "diverged")]
+)
+def test_an_overflow_is_skipped_in_fp16_and_else_a_divergence(
+    make: Make, monkeypatch: Any, precision: str, status: str
+) -> None:
+    original = ToyLiveEngine.train_step
+
+    def overflow(self: ToyLiveEngine, *args: Any, **kwargs: Any) -> Any:
+        stats = original(self, *args, **kwargs)
+        fault = {"grad_norm": math.inf, "sum_sq_microbatch": math.inf, "skipped": True}
+        return replace(stats, **fault) if self.num_steps == 5 else stats
+
+    monkeypatch.setattr(ToyLiveEngine, "train_step", overflow)
+    for policy in ("cona", "fixed-best-gbs8"):
+        path = run(make(policy, precision, engine={"precision": precision}))
+        assert read_json(path)["status"] == status
+        (skipped,) = (step for step in lines(path, "step") if step["skipped"])
+        assert (skipped["grad_norm"], skipped["tr_sigma"]) == (None, None)
+        assert skipped["iteration"] == 5
+
+
+def test_no_policy_is_offered_a_layout_that_the_engine_lacks(make: Make) -> None:
+    megatron = Setup(make()).space
+    deepspeed = Setup(make(engine={"kind": "deepspeed"}, techniques={"zero_stage": 1})).space
+    assert {layout.pp for layout in megatron.layouts} > {1}
+    assert set(deepspeed.layouts) == {layout for layout in megatron.layouts if layout.pp == 1}
+    assert "no pipeline parallelism" in str(deepspeed.why_not(PP))
+
+
 def test_recomputation_is_carried_out_as_asked(make: Make) -> None:
     setup = Setup(make(techniques={"recompute": "full"}))
     assert setup.space.at(8)[0].techniques == Techniques(recompute="full")
@@ -475,3 +513,9 @@ def test_tables_and_figures_of_measured_runs(make: Make, tmp_path: Path) -> None
         assert "modelled" not in text
     assert write_figures(results, "tiny")
     assert {r.clock["kind"] for r in load_runs(results, "tiny")} == {"measured"}
+
+
+def test_deepspeed_is_offered_no_pipeline(make: Make) -> None:
+    deepspeed = {"engine": {"kind": "deepspeed"}, "techniques": {"zero_stage": 1}}
+    assert {layout.pp for layout in Setup(make("cona", **deepspeed)).space.layouts} == {1}
+    assert {layout.pp for layout in Setup(make("cona")).space.layouts} != {1}

@@ -54,3 +54,16 @@ def test_without_a_feasible_strategy_the_reason_is_told() -> None:
 def test_without_any_strategy_the_rule_is_told() -> None:
     with pytest.raises(ConfigError, match="no layout of the GPUs divides"):
         best([], Table({}))
+
+
+def test_where_nothing_fits_the_strategy_that_needs_least_is_named() -> None:
+    class Full(Table):
+        def memory_bytes(self, strategy: Strategy) -> float:
+            return {1: 3e9, 2: 1e9, 4: 2e9}[strategy.mbs]
+
+        def why_not(self, strategy: Strategy) -> str | None:
+            return f"needs {self.memory_bytes(strategy) / 1e9:.0f} GB"
+
+    strategies = [Strategy(dp=1, tp=1, pp=1, mbs=mbs, gbs=8) for mbs in (1, 2, 4)]
+    with pytest.raises(ConfigError, match="closest was dp1-tp1-pp1-mbs2-gbs8: needs 1 GB"):
+        best(strategies, Full({}))

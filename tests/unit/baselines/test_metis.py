@@ -31,6 +31,17 @@ def test_two_stages_by_hand(tmp_path: Path) -> None:
     assert [s.memory_bytes for s in plan.stages] == [5 * 250e6] * 2
 
 
+def test_a_whole_that_is_faster_than_its_layers_is_said(tmp_path: Path) -> None:
+    # 130 ms less 138 is -8 ms, for each of 4 micro-batches; at 140 ms nothing is to be said.
+    plan = search(tmp_path, forward_backward_ms=130.0).plan((1, 1), 4)
+    assert plan is not None
+    assert plan.believed_s == pytest.approx(0.363 - 0.032 + 0.012 + 0.004 + 0.002)
+    assert "fb_sync is negative" in plan.notes
+    usual = search(tmp_path).plan((1, 1), 4)
+    assert usual is not None
+    assert usual.notes == ""
+
+
 def test_data_parallel_by_hand(tmp_path: Path) -> None:
     # m = 2: 2*138; fb_sync 2*2; optimizer 24; 2*(1)/(2*8000) * 8000 bytes = 1 s; generator 1 ms.
     plan = search(tmp_path).plan((2,), 2)

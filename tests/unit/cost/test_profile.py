@@ -117,6 +117,8 @@ GOOD = lines(SIZES)
         ([*GOOD, "0,4,1,1,1,1"], "params_bytes = 'None'"),
         ([*GOOD, "0,4,1,1,inf,1,1"], "backward_ms = 'inf'"),
         ([*GOOD, "0,4,1,1,1,1,1,9"], "more than 7 cells"),
+        ([*GOOD, "0,4,1,1,1,1," + "9" * 200_000], "not CSV: field larger than field limit"),
+        ([*GOOD, "0,4,1,1\0,1,1,1"], "not text: it holds zero bytes"),
         ([HEADER, *(f"{i},1,1,0,0,1,1" for i in range(6))], "no layer takes any time at tp 1"),
     ],
 )
@@ -136,12 +138,25 @@ def test_malformed_rows_are_refused(tmp_path: Path, csv: list[str], sentence: st
         ({"forward_backward_ms": {"one": 1}}, "forward_backward_ms"),
         ({"model": facts()["model"] | {"num_heads": 3}}, "is not divisible by num_heads 3"),
         ({"intra_node": {"bandwidth_gb_s": 1, "efficiency": 1}}, "unknown key"),
+        ({"model": facts()["model"] | {"num_layers": 10**12}}, "layer 6 is missing at tp 1"),
     ],
 )
 def test_a_malformed_profile_is_refused(tmp_path: Path, changes: dict, sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         ProfileCosts(write_profile(tmp_path, **changes), 4)
     assert sentence in str(error.value)
+
+
+def test_a_profile_is_read_anew(tmp_path: Path) -> None:
+    before = ProfileCosts(write_profile(tmp_path), 4)
+    after = ProfileCosts(write_profile(tmp_path, optimizer_ms=99), 4)
+    assert (before.optimizer(1, 1), after.optimizer(1, 1)) == pytest.approx((0.012, 0.099))
+
+
+def test_a_value_that_yaml_cannot_read_is_refused(tmp_path: Path) -> None:
+    (write_profile(tmp_path) / "profile.yaml").write_text("optimizer_ms: 2020-99-99\n")
+    with pytest.raises(ConfigError, match=r"profile.yaml: not YAML: month must be"):
+        ProfileCosts(tmp_path, 4)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def test_interpolated_noise_lies_between_its_neighbours(samples, data):
         ("samples,gns\n8,1\n8,2\n", ("row 2", "samples 8 is there twice")),
         ("samples,gns\n16,1\n8,2\n", ("row 2", "samples 8 comes after 16", "sort")),
         ('samples,gns\n0,"1\n', ("not CSV",)),
+        ("samples,gns\n0,1\0\n", ("not CSV", "zero bytes")),
+        ("samples,gns\n0,1e308\n", ("row 1", "gns = 1e308 must be at most 1e+15")),
+        ("samples,gns\n0,1e-300\n", ("row 1", "gns = 1e-300 must be at least 1e-15")),
+        ("samples,gns,gns_se\n0,3,1e300\n", ("row 1", "gns_se = 1e300 must be at most")),
     ],
 )
 def test_a_broken_csv_is_one_sentence_that_names_the_row(tmp_path, text, words):
@@ -177,6 +181,39 @@ def test_a_folder_without_iterations_is_refused(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"kind":"step","iteration":3}\n')
     with pytest.raises(ConfigError, match="iteration 3: key 'tr_sigma' is missing"):
         read_trace(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"samples": "many"}, "iteration 1: invalid literal"),
+        ({"samples": None}, "iteration 1: int() argument"),
+        ({"gns": "x"}, "iteration 1: could not convert"),
+        ({"gbs": 0}, "gbs 0 and samples 16 cannot be"),
+        ({"samples": 8, "gbs": 16}, "gbs 16 and samples 8 cannot be"),
+    ],
+)
+def test_a_broken_iteration_is_one_sentence(tmp_path, changes, words):
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(json.dumps(json.loads(line(16)) | {"iteration": 1} | changes) + "\n")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, iteration 1") as error:
+        read_trace(tmp_path)
+    assert words in str(error.value)
+
+
+def test_iterations_out_of_order_and_records_that_are_none_are_refused(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(line(16) + line(8))
+    with pytest.raises(ConfigError, match="samples 8 come after 16"):
+        read_trace(tmp_path)
+    metrics.write_text("[1]\n5\n")
+    with pytest.raises(ConfigError, match="no iteration"):
+        read_trace(tmp_path)
+
+
+def test_an_interval_that_cannot_be_gives_no_standard_error():
+    for gns, low in ((-1.0, 1.0), (1.0, -1.0), (1.0, 2.0), (math.inf, 1.0), (1.0, math.nan)):
+        assert RecordedStep(samples=8, gbs=8, terms=None, gns=gns, gns_low=low).gns_se is None
 
 
 def test_a_run_becomes_a_csv_with_the_standard_error_of_its_interval(tmp_path):
