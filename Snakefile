@@ -1,11 +1,14 @@
 """Train, score and draw one tier: `snakemake --cores all --config tier=quick` (the default)."""
 
+import shlex
+import signal
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version, validate
 
+from cona import jobs
 from cona.errors import ConaError
 from cona.pipeline import Pipeline, check_settings
 
@@ -30,6 +33,14 @@ shell.prefix(
     f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH" OMP_NUM_THREADS=1; '
 )
 
+# SLURM signals runs before their time limit: they save. Whatever stands around them must not end.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+# What stands before a training command; only ranks on several nodes need something.
+SRUN_OPTIONS = PIPELINE.geometry.srun_options
+LAUNCH = shlex.quote(f"{workflow.basedir}/slurm/launch")
+LAUNCHER = f"{LAUNCH} {SRUN_OPTIONS} -- " if SRUN_OPTIONS else ""
+
 
 wildcard_constraints:
     model="|".join(PIPELINE.tier.models),
@@ -39,6 +50,10 @@ wildcard_constraints:
 localrules:
     all,
     track,
+
+
+onstart:
+    jobs.lead(log)
 
 
 include: "workflow/rules/train.smk"

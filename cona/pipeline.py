@@ -8,21 +8,32 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from cona import config, registry
+from cona import config, jobs, registry
 from cona.analysis.groups import ORACLE, is_oracle
 from cona.cost import time_models
 from cona.errors import ConfigError, nearest
+from cona.resources import Geometry, Resources, training_job
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 
 SETTINGS = ("tier", "results", "data")
 """What `snakemake --config` may set."""
 
-_NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process"}
+_NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process", "jobs"}
 _NOT_OF_ONE_RUN = {"models", "policies", "seeds"}
+
+
+class Wildcards(Iterable[str], Protocol):
+    """What Snakemake says about a training job: the values, of which one has this name."""
+
+    model: str
+
+
+Resource = Callable[[Wildcards], int | str]
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
@@ -44,7 +55,7 @@ class Group:
     """Policies that one job trains in one process, one after the other."""
 
     name: str
-    """Names the rule and the log, e.g. `policies` or `greedy_oracle`."""
+    """Names the log, and with `train_` before it the rule: `policies` or `greedy_oracle`."""
     policies: tuple[str, ...]
     """Policies with their parameters."""
     priority: int
@@ -119,6 +130,33 @@ class Pipeline:
         files = [root, *sorted(root.rglob("*"))] if root.exists() else []
         stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.is_file()]
         return config.content_hash(self.tier.data.corpus, stats)
+
+    @property
+    def geometry(self) -> Geometry:
+        """Nodes and ranks of every training job."""
+        return Geometry.of(self.tier, config.load(ClusterSpec, self.tier.cluster))
+
+    def resources(self, rule: str) -> dict[str, Resource]:
+        """Return Snakemake's resources of a training rule, as functions of the wildcards.
+
+        Args:
+            rule: its name.
+        """
+
+        def of_model(key: str) -> Resource:
+            return lambda wildcards: self._job(wildcards.model)[key]
+
+        def extra(wildcards: Wildcards) -> str:
+            behind = jobs.before(rule, wildcards)
+            options = [of_model("slurm_extra")(wildcards)]
+            options += [f"--dependency=afterany:{':'.join(behind)}"] if behind else []
+            return " ".join(map(str, options))
+
+        keys = self._job(self.tier.models[0])
+        return {key: of_model(key) for key in keys} | {"slurm_extra": extra}
+
+    def _job(self, model: str) -> Resources:
+        return training_job(self.geometry, self.tier.jobs, config.load(ModelSpec, model))
 
     @property
     def run_options(self) -> str:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cona.errors import ConaError
+from cona.interrupt import TIME_LIMIT
 
 if TYPE_CHECKING:
     from cona.engine.ranks import Leader
@@ -84,6 +85,7 @@ def join(lead: Callable[[Leader], None]) -> None:
             # Signals are rank 0's: it saves with our help, and then lets us go.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(TIME_LIMIT, signal.SIG_IGN)
             serve(group)
             return
         leader = Leader(group)

@@ -11,6 +11,8 @@ import hashlib
 import json
 import math
 import os
+import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,14 +127,15 @@ class SharedLines:
 
     def unread(self) -> list[Record]:
         """Return the complete records that were appended since the last call, by any process."""
-        size = self.path.stat().st_size if self.path.exists() else 0
+        size, data = 0, b""
+        # Opened before its size is asked for: a network file system may answer that from memory.
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(self._num_bytes)
+            data = file.read()
         if size < self._num_bytes:
             raise RunError(f"{self.path}: became shorter; something deleted or replaced it")
-        if size == self._num_bytes:
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._num_bytes)
-            lines = file.read().split(b"\n")[:-1]
+        lines = data.split(b"\n")[:-1]
         self._num_bytes += sum(len(line) + 1 for line in lines)
         return [_parse(line, self.path, i) for i, line in enumerate(lines, start=1)]
 
@@ -151,7 +154,7 @@ class SharedLines:
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that it exists whole or not at all, even through a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -12,11 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from cona.clock import Clock
 from cona.errors import RunError
 from cona.interrupt import Interrupted, stop_signals
+from cona.lock import Lock, patience_s
 from cona.policy import (
     Decision,
     InformedPolicy,
@@ -54,20 +53,17 @@ def run(request: RunRequest, *, progress: bool = False) -> Path:
         Interrupted: a signal arrived; the state is saved.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(request.folder / ".lock", timeout=0):
-            return _run_locked(request, progress=progress)
-    except Timeout as error:
-        raise RunError(f"{request.folder}: another process works on this run") from error
+    with Lock(request.folder, wait_s=patience_s()) as lock:
+        return _run_locked(request, lock, progress=progress)
 
 
-def _run_locked(request: RunRequest, *, progress: bool) -> Path:
+def _run_locked(request: RunRequest, lock: Lock, *, progress: bool) -> Path:
     setup = Setup(request)
     result_path = request.folder / "result.json"
     if finished(result_path, setup.run_key):
         return result_path
     set_aside_other_configuration(request.folder, setup.run_key)
-    return Run(setup, progress=progress).execute()
+    return Run(setup, progress=progress).execute(lock)
 
 
 class Run:
@@ -92,13 +88,17 @@ class Run:
         self.diverged = self.out_of_time = False
         self.last_switch_s: float | None = None
 
-    def execute(self) -> Path:
-        """Run until the budget is used up, and write the result."""
+    def execute(self, lock: Lock) -> Path:
+        """Run until the budget is used up, and write the result.
+
+        Args:
+            lock: of the run directory; the run stops if another process takes it over.
+        """
         write_json(self.folder / "run.json", run_facts(self.setup))
         if self.clock.kind == "measured":  # derived: what happened is in measured.jsonl
             (self.folder / "metrics.jsonl").unlink(missing_ok=True)
         self.log = JsonLines(self.folder / "metrics.jsonl")
-        with stop_signals() as stop, self.progress:
+        with stop_signals(lock.check) as stop, self.progress:
             self.trajectory.on_step(stop.check)
             try:
                 self._begin()

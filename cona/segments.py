@@ -5,8 +5,9 @@ on no clock or layout. It is kept as a tree: each *segment* is a stretch of iter
 batch size that branches off its parent at some iteration, and its name is a hash of that history.
 A `cona.trajectory.Trajectory` walks the tree; where that ends it trains and appends.
 
-Two processes may extend one segment at once: both compute the same lines (training is
-deterministic), and whoever comes second finds them written. Source: architecture.md, Contracts.
+Two processes, on any hosts, may extend one segment: both compute the same lines (training is
+deterministic), a lock lets one of them write at a time, and whoever comes second finds them
+written. Source: architecture.md, Contracts.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock
-
 from cona.config import content_hash
 from cona.errors import RunError
 from cona.gns import GradientTerms
+from cona.lock import Lock
 from cona.runlog import SharedLines, write_json
 
 
@@ -105,7 +105,7 @@ class Segment:
         self._steps: list[Step] = []
         self._evals: dict[tuple[int, str], Evaluation] = {}
         self._describe(recipe)
-        self._lock = FileLock(self.folder / ".lock")
+        self._lock = Lock(self.folder, wait_s=math.inf, beats=False)  # held for one line
         self._step_lines = SharedLines(self.folder / "steps.jsonl")
         self._eval_lines = SharedLines(self.folder / "evals.jsonl")
         self._read()

@@ -126,7 +126,7 @@ class Setup:
     def _run_settings(self) -> dict[str, Any]:
         """The tier's settings that change a single run; not which other runs there are."""
         others = {"name", "description", "gives_verdicts", "models", "policies", "seeds"}
-        process = {"share_process", "snapshot_interval_samples", "snapshots_kept", "data"}
+        process = {"share_process", "jobs", "snapshot_interval_samples", "snapshots_kept", "data"}
         settings = self.tier.settings(without=others | process)
         priced = self.priced_model.model_dump(mode="json", exclude={"description", "source"})
         cluster = self.cluster.model_dump(mode="json", exclude={"description", "source"})

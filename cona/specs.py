@@ -342,6 +342,34 @@ class OracleSpec(Spec):
     """Batch sizes tried at each point: the whole ladder, or {g/2, g, 2g}."""
 
 
+class JobSpec(Spec):
+    """What a batch system is asked for a training job; changes no result (slurm/README.md)."""
+
+    runtime_min: PositiveInt = 240
+    """Time limit in minutes; a longer run saves, requeues itself and continues. ASSUMED: short
+    jobs start sooner."""
+    save_s: PositiveInt = 300
+    """Seconds before the time limit at which a run is told to save. ASSUMED."""
+    memory_gb: PositiveFloat | None = None
+    """Host memory of a rank in GB (1e9 bytes); None: derived from the model's parameters."""
+    cpus_per_rank: PositiveInt = 1
+    """CPU cores of a rank."""
+    gpus: NonNegativeInt = 0
+    """Modelled clock: GPUs of the one process that trains; the measured clock has the cluster's."""
+
+    @model_validator(mode="after")
+    def _trains(self) -> JobSpec:
+        # SLURM may send its signal a minute early, and a run needs some time to start.
+        latest_s = 60 * self.runtime_min - 120
+        if self.save_s > latest_s:
+            raise ValueError(
+                f"jobs.save_s {self.save_s} leaves less than two minutes of jobs.runtime_min "
+                f"{self.runtime_min} to train; nearest: "
+                + (f"save_s {latest_s}" if latest_s > 0 else "runtime_min 3, save_s 60")
+            )
+        return self
+
+
 class TierSpec(Spec):
     """One size of the experiment: which models, policies and seeds, for how long."""
 
@@ -382,6 +410,7 @@ class TierSpec(Spec):
     """Latest snapshots kept in each segment; None: all, so that a later branch starts nearby."""
     share_process: bool = False
     """Train a model's policies in two processes instead of one job per run."""
+    jobs: JobSpec = JobSpec()
 
     def settings(self, without: Collection[str] = ()) -> dict[str, Any]:
         """Return what runs depend on; what only the measured clock has is left out elsewhere.

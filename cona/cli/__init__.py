@@ -12,6 +12,7 @@ import click
 
 from cona import __version__
 from cona.cli.calibrate import calibrate
+from cona.cli.jobs import jobs
 from cona.cli.lists import clusters, models, policies, tiers
 from cona.cli.plan import plan
 from cona.cli.predict import predict
@@ -67,6 +68,7 @@ COMMANDS = (
     selftest,
     data,
     run,
+    jobs,
     tables,
     figures,
     track,

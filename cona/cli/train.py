@@ -14,6 +14,7 @@ import click
 from cona import config, launch, rank
 from cona.cli.options import data_option, for_real_ranks, load_tier, out_option, tier_option
 from cona.errors import ConfigError
+from cona.interrupt import requeued
 from cona.specs import ClockKind, ClusterSpec, ModelSpec, TierSpec
 
 if TYPE_CHECKING:
@@ -171,7 +172,10 @@ def train(request: RunRequest, *, progress: bool) -> None:
 
     before = written_ns(request.folder / "result.json")
     kept = superseded(request.folder)
-    path = runner.run(request, progress=progress)
+    try:
+        path = runner.run(request, progress=progress)
+    except runner.Interrupted as stopped:
+        raise requeued(stopped) from None
     for folder in sorted(superseded(request.folder) - kept):
         click.echo(f"{request.folder}: the result of other settings or text is kept in {folder}")
     result = json.loads(path.read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def write_state(path: Path, fingerprint: str, state: EngineState) -> None:
     }
     torch.save(content, body)
     digest = hashlib.sha256(body.getbuffer()).hexdigest().encode()
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(MAGIC + digest + b"\n")
         file.write(body.getbuffer())

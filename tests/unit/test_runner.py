@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 from problems import tiny_tier
 from toy_engine import ToyEngine
 
 from baselines.fixed_best import FixedBest
 from cona.errors import ConfigError, RunError
+from cona.lock import Lock
 from cona.policy import Decision, Observation
 from cona.runlog import read_json, read_records
 from cona.runner import ROUNDING, Interrupted, RunRequest, run
@@ -140,11 +140,10 @@ def test_the_oracle_is_no_worse_than_the_worst_fixed_batch(make: Make) -> None:
 
 def test_a_finished_run_is_not_touched(make: Make) -> None:
     path = run(make())
-    before = {p: p.stat().st_mtime_ns for p in path.parent.iterdir()}
+    files = [p for p in path.parent.iterdir() if not p.name.startswith(".lock.")]
+    before = {p: p.stat().st_mtime_ns for p in files}
     assert run(make()) == path
-    assert {p: p.stat().st_mtime_ns for p in path.parent.iterdir() if p.name != ".lock"} == {
-        p: t for p, t in before.items() if p.name != ".lock"
-    }
+    assert {p: p.stat().st_mtime_ns for p in files} == before
 
 
 def test_layouts_share_one_trajectory(make: Make) -> None:
@@ -272,8 +271,9 @@ def test_a_diverged_run_is_labelled(make: Make, monkeypatch: pytest.MonkeyPatch)
 def test_two_processes_do_not_share_a_run_directory(make: Make) -> None:
     request = make()
     request.folder.mkdir(parents=True)
-    with FileLock(request.folder / ".lock"), pytest.raises(RunError, match="another process"):
+    with Lock(request.folder), pytest.raises(RunError, match="another process works on this"):
         run(request)
+    assert run(request).exists()
 
 
 def test_bad_requests(make: Make) -> None:

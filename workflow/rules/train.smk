@@ -32,10 +32,13 @@ for group in PIPELINE.groups:
         conda:
             "../envs/cona.yaml"
         threads: 1
+        resources:
+            **PIPELINE.resources(f"train_{group.name}"),
         params:
             policies=group.options,
             options=PIPELINE.run_options,
             fingerprint=lambda wildcards: PIPELINE.fingerprint(wildcards.model),
         shell:
-            "cona run --model {wildcards.model} --seed {wildcards.seed} {params.policies}"
+            LAUNCHER
+            + "cona run --model {wildcards.model} --seed {wildcards.seed} {params.policies}"
             " {params.options} 2>> {log} | tee -ai {log}"
