@@ -29,6 +29,10 @@ class RunError(ConaError):
     """A run directory, trajectory or checkpoint cannot be continued."""
 
 
+class DamageError(RunError):
+    """A file is not what was written; an earlier one may be intact."""
+
+
 def nearest(value: str, choices: Iterable[str]) -> str:
     """Return the sentence that offers the closest valid choice, or lists all of them.
 

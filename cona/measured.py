@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from cona.data import EvaluationSamples, PreparedData, TrainingSamples
 from cona.engine.base import LiveEngine
-from cona.errors import RunError
+from cona.errors import DamageError
 from cona.gns import GradientNoiseScale
 from cona.lr import LearningRate
 from cona.measured_record import MeasuredRecord
@@ -110,7 +110,7 @@ class MeasuredTrajectory:
             self._engine = self._build(Strategy.parse(checkpoint["strategy"]).layout)
             try:
                 self._engine.load(self._record.checkpoint_folder(checkpoint["iteration"]))
-            except RunError:  # damaged: the one before it takes its place
+            except DamageError:  # the one before it takes its place
                 continue
             return checkpoint
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cona.errors import RunError
+from cona.errors import DamageError, RunError
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -47,22 +47,23 @@ class Manifest:
             names: of the files that are read; None: all of them.
 
         Raises:
-            RunError: one is missing, or not what was written.
+            DamageError: one is missing, or not what was written.
         """
         for name in sorted(self.files) if names is None else names:
             try:
                 found = digest(folder / name)
             except OSError as error:
-                raise RunError(f"{folder}: damaged: {name}: {error.strerror}") from error
+                raise DamageError(f"{folder}: damaged: {name}: {error.strerror}") from error
             if found != self.files[name]:
-                raise RunError(f"{folder}: damaged: {name} is not what was written")
+                raise DamageError(f"{folder}: damaged: {name} is not what was written")
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return a folder's manifest.
 
     Raises:
-        RunError: there is none, it is damaged, or it is of another format.
+        DamageError: there is none, or it is damaged.
+        RunError: it is of another format.
     """
     try:
         content = json.loads((folder / NAME).read_bytes())
@@ -71,9 +72,11 @@ def read_manifest(folder: Path) -> Manifest:
             raise RunError(f"{folder}: its {NAME} is of format {found}, read is format {FORMAT}")
         manifest = Manifest(**content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{folder}: damaged, or no checkpoint: no {NAME} that is intact") from error
+        raise DamageError(
+            f"{folder}: damaged, or no checkpoint: no {NAME} that is intact"
+        ) from error
     if manifest.digest != written:
-        raise RunError(f"{folder}: damaged: {NAME} is not what was written")
+        raise DamageError(f"{folder}: damaged: {NAME} is not what was written")
     return manifest
 
 

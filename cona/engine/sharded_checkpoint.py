@@ -21,7 +21,7 @@ from cona.engine.box_tensor import BoxTensor, PlainReader
 from cona.engine.manifest import Manifest, digest, read_manifest, sync
 from cona.engine.reshard import FlatShards
 from cona.engine.shards import Shard
-from cona.errors import RunError
+from cona.errors import DamageError, RunError
 
 SCALARS = "scalars.pt"
 
@@ -86,7 +86,8 @@ def load_checkpoint(
         The scalars.
 
     Raises:
-        RunError: the folder is missing, damaged, or belongs to another model.
+        DamageError: the folder is missing or damaged.
+        RunError: it belongs to another model.
     """
     manifest = read_manifest(path)
     if (found := manifest.fingerprint) != fingerprint:
@@ -95,7 +96,7 @@ def load_checkpoint(
             "delete it to start anew"
         )
     files = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-    _together(lambda: manifest.check(path, files))  # the reading is shared
+    _together(lambda: manifest.check(path, files), DamageError)  # the reading is shared
     try:
         dcp.load(
             _boxes(starts, vectors),
@@ -103,7 +104,7 @@ def load_checkpoint(
             planner=dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
         )
     except dcp.CheckpointException as error:
-        raise RunError(f"{path}: cannot be read: {_reason(error)}") from error
+        raise DamageError(f"{path}: cannot be read: {_reason(error)}") from error
     return torch.load(path / SCALARS, map_location="cpu", weights_only=True)
 
 
@@ -134,8 +135,8 @@ def _gather(mine: dict[str, str]) -> dict[str, str]:
     return {name: digest for part in parts for name, digest in part.items()}
 
 
-def _together(action: Callable[[], None]) -> None:
-    """Run a rank's part of some work; where one rank fails all raise RunError, none waits."""
+def _together(action: Callable[[], None], kind: type[RunError] = RunError) -> None:
+    """Run a rank's part of some work; where one rank fails all raise an error, none waits."""
     finding = ""
     try:
         action()
@@ -144,7 +145,7 @@ def _together(action: Callable[[], None]) -> None:
     findings: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(findings, finding)
     if found := next(filter(None, findings), None):
-        raise RunError(found)
+        raise kind(found)
 
 
 def _reason(error: BaseException) -> str:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from baselines.fixed_best import FixedBest
 from cona.engine import factory
 from cona.engine.base import Batch, EvalSums, StepStats, Switched
-from cona.errors import ConfigError, RunError
+from cona.errors import ConfigError, DamageError
 from cona.policy import Decision, Observation
 from cona.strategy import Layout, Strategy
 
@@ -128,7 +128,7 @@ class ToyRanks:
         try:
             logits = pickle.loads((path / "state").read_bytes())
         except (pickle.UnpicklingError, EOFError) as error:
-            raise RunError(f"{path}: damaged") from error
+            raise DamageError(f"{path}: damaged") from error
         self.weights = torch.from_numpy(logits).chunk(self.size)[self.rank].clone()
 
 

@@ -515,7 +515,17 @@ def test_tables_and_figures_of_measured_runs(make: Make, tmp_path: Path) -> None
     assert {r.clock["kind"] for r in load_runs(results, "tiny")} == {"measured"}
 
 
-def test_deepspeed_is_offered_no_pipeline(make: Make) -> None:
-    deepspeed = {"engine": {"kind": "deepspeed"}, "techniques": {"zero_stage": 1}}
-    assert {layout.pp for layout in Setup(make("cona", **deepspeed)).space.layouts} == {1}
-    assert {layout.pp for layout in Setup(make("cona")).space.layouts} != {1}
+def test_a_checkpoint_that_is_refused_is_neither_skipped_nor_deleted(
+    make: Make, crash: Callable[[str, int], None]
+) -> None:
+    crash("train_step", 30)
+    request = make()
+    with pytest.raises(CrashError):
+        run(request)
+    before = sorted((request.folder / "checkpoints").iterdir())
+    with (
+        mock.patch.object(ToyLiveEngine, "load", side_effect=RunError("of another model")),
+        pytest.raises(RunError, match="of another model"),
+    ):
+        run(request)
+    assert sorted((request.folder / "checkpoints").iterdir()) == before != []

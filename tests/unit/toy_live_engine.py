@@ -13,7 +13,7 @@ from typing import Any
 from toy_engine import ToyEngine
 
 from cona.engine.base import Batch, StepStats, Switched
-from cona.errors import RunError
+from cona.errors import DamageError
 from cona.strategy import Layout
 
 WARM_S = 1.0
@@ -57,7 +57,7 @@ class ToyLiveEngine(ToyEngine):
         try:
             self.logits = pickle.loads((path / "state").read_bytes())
         except (pickle.UnpicklingError, EOFError) as error:
-            raise RunError(f"{path}: damaged") from error
+            raise DamageError(f"{path}: damaged") from error
 
 
 class OneProcess:
