@@ -1,6 +1,7 @@
 """`cona run --clock measured` with real processes: kills, signals, and the same losses after them.
 
-The engine is a toy (`toy_ranks`), the launcher, the ranks, the files and the kills are real.
+The engine is a toy (`toy_ranks`) but in one slow test; the launcher, the ranks, the files and the
+kills are real.
 """
 
 from __future__ import annotations
@@ -149,6 +150,26 @@ def check_killed(process: subprocess.Popen[str], rank: int, pid: int) -> None:
 def test_a_killed_rank_ends_the_run_and_the_same_command_continues_it(
     start: Start, tmp_path: Path, whole: list[float], rank: int, doing: str
 ) -> None:
+    check_that_it_continues(start, tmp_path, whole, rank, doing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "doing"), [(1, "switch"), (0, "step")])
+def test_so_it_is_with_the_real_engine(
+    start: Start, tmp_path: Path, corpus: str, rank: int, doing: str
+) -> None:
+    (tmp_path / "whole").mkdir()
+    real = {"TOY_ENGINE": "megatron"}
+    longer = ("--set", "budget.seconds=8")
+    finish(starter(tmp_path / "whole", corpus)(*longer, **real))
+    whole = losses(run_folder(tmp_path / "whole"))
+    check_that_it_continues(lambda: start(*longer, **real), tmp_path, whole, rank, doing)
+
+
+def check_that_it_continues(
+    start: Start, tmp_path: Path, whole: list[float], rank: int, doing: str
+) -> None:
+    """Kill a rank that is doing something, and continue the run to the losses of a whole one."""
     run = run_folder(tmp_path)
     process = start()
     wait_until(process, lambda: steps_on_record(run) >= 20 and does(tmp_path, rank)[-1] == doing)

@@ -3,7 +3,7 @@
 Run as a program it is the `cona` command; the launcher starts it again, once per rank. Environment:
 TOY_SLEEP_S makes iterations long enough to be killed; TOY_SIGNALS is a folder in which rank k
 leaves its process id and what it is doing; TOY_SWITCH, e.g. `20:dp1-tp1-pp2-mbs4-gbs8`, makes
-`fixed-best` change its strategy after an iteration.
+`fixed-best` change its strategy after an iteration; TOY_ENGINE=megatron takes the real engine.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ from cona.strategy import Layout, Strategy
 NUM_IDS = 512
 
 
+def says(rank: int, what: str) -> None:
+    """Tell the test what a rank is doing, and give it time to interfere."""
+    if folder := os.environ.get("TOY_SIGNALS"):
+        path = Path(folder) / f"rank{rank}.{os.getpid()}"
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{what}\n")
+    longer = 20 if what == "switch" else 1
+    time.sleep(longer * float(os.environ.get("TOY_SLEEP_S", "0")))
+
+
 class ToyRanks:
     """Implements ``cona.engine.base.LiveEngine``; each rank holds a share of the weights."""
 
@@ -42,12 +52,7 @@ class ToyRanks:
 
     def says(self, what: str) -> None:
         """Tell the test what this rank is doing, and give it time to interfere."""
-        if folder := os.environ.get("TOY_SIGNALS"):
-            path = Path(folder) / f"rank{self.rank}.{os.getpid()}"
-            with path.open("a", encoding="utf-8") as file:
-                file.write(f"{what}\n")
-        longer = 20 if what == "switch" else 1
-        time.sleep(longer * float(os.environ.get("TOY_SLEEP_S", "0")))
+        says(self.rank, what)
 
     def whole(self) -> np.ndarray:
         """Gather the weights of all ranks."""
@@ -137,6 +142,22 @@ def build(model: Any, layout: Layout, **options: Any) -> ToyRanks:
     return ToyRanks(layout)
 
 
+def build_megatron(model: Any, layout: Layout, *, seed: int, **options: Any) -> Any:
+    """Build the real engine, which tells the test what it is doing as well."""
+    from cona.engine.parallel import ParallelEngine
+
+    class Talking(ParallelEngine):
+        def train_step(self, batch: Batch, **options: Any) -> StepStats:
+            says(self.rank, "step")
+            return super().train_step(batch, **options)
+
+        def switch(self, layout: Layout) -> Switched:
+            says(self.rank, "switch")
+            return super().switch(layout)
+
+    return Talking(model, layout, seed)
+
+
 def switch_once(at: int, strategy: Strategy) -> None:
     """Make `fixed-best` change its strategy after an iteration."""
 
@@ -148,7 +169,8 @@ def switch_once(at: int, strategy: Strategy) -> None:
 
 
 if __name__ == "__main__":
-    factory.build_live_engine = build  # type: ignore[assignment]
+    is_real = os.environ.get("TOY_ENGINE") == "megatron"
+    factory.build_live_engine = build_megatron if is_real else build  # type: ignore[assignment]
     if wanted := os.environ.get("TOY_SWITCH"):
         iteration, _, name = wanted.partition(":")
         switch_once(int(iteration), Strategy.parse(name))

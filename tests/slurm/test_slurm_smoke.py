@@ -42,6 +42,7 @@ def test_every_rule_was_a_job_of_slurm(cluster: Cluster, trained: Trained) -> No
     assert states == {
         f"rule_data_wildcards_{MODEL}": "COMPLETED",
         f"rule_train_policies_wildcards_{MODEL}_0": "COMPLETED",
+        "rule_planners": "COMPLETED",
         "rule_tables": "COMPLETED",
         "rule_figures": "COMPLETED",
     }
