@@ -109,7 +109,7 @@ def ratios(found: list[Measured]) -> str:
 
 @click.command()
 @click.option("--size", type=click.Choice(list(SIZES)), default="full", show_default=True)
-@click.option("--repeats", default=1, show_default=True, help="Of all methods but universal.")
+@click.option("--repeats", default=3, show_default=True, help="Of all methods but universal.")
 @click.option("--folder", type=click.Path(path_type=Path, exists=True), help="Where files go.")
 def main(size: str, repeats: int, folder: Path | None) -> None:
     """Print seconds, MB/s and bytes of every method on every transition."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as cona.rank sets it
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
