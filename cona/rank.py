@@ -73,7 +73,7 @@ def join(lead: Callable[[Leader], None]) -> None:
     if "RANK" not in os.environ:
         adopt_slurm()
     rank = int(os.environ["RANK"])
-    # Before torch is imported: without large pages, half of a switch goes into page faults.
+    # Before torch is imported: a switch fills new memory, which costs page faults.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     sys.excepthook = _note_fault
     _end_with_launcher()
