@@ -21,12 +21,7 @@ except ConaError as error:  # one sentence, without a traceback
     raise WorkflowError(str(error)) from None
 
 RESULT = f"{PIPELINE.folder}/{{model}}/{{policy}}/seed{{seed}}/result.json"
-RESULTS = expand(
-    RESULT,
-    model=PIPELINE.tier.models,
-    policy=PIPELINE.tier.policies,
-    seed=PIPELINE.tier.seeds,
-)
+RESULTS = PIPELINE.results_files
 
 # Jobs find `cona` beside the interpreter that runs Snakemake, and compute on one thread.
 shell.prefix(

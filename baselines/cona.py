@@ -6,11 +6,13 @@ search inside one batch size is exhaustive and exact (`cona.search`), or the pap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from cona.controller import ImprovedRule, PaperRule, RuleSwitches
 from cona.controller.rungs import SearchKind, rung_search
+from cona.errors import ConfigError
 from cona.policy import Decision, Observation, Problem
 from cona.specs import LrRule
 from cona.strategy import Strategy
@@ -35,11 +37,19 @@ class CONA:
     """c. Weigh the gain against the switch cost."""
     both: bool = True
     """d. Consider smaller batches and other layouts too."""
+    noise: float = 1.0
+    """Believe in a GNS of this many times the measured one: what a wrong GNS would cost."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
     belief: str | None = None
     """Time model that it plans with; None: the tier's."""
     _rule: ImprovedRule = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise < math.inf:
+            raise ConfigError(
+                f"cona-noise{self.noise:g}: must be positive and finite; nearest: cona-noise1"
+            )
 
     def start(self, problem: Problem) -> Strategy:
         """Return the fastest strategy of the smallest batch."""
@@ -54,7 +64,8 @@ class CONA:
 
     def decide(self, observation: Observation) -> Decision:
         """Return the eligible strategy with the largest net gain, if any."""
-        return self._rule.decide(observation)
+        believed = observation.gns if self.noise == 1 else observation.gns.scaled(self.noise)
+        return self._rule.decide(replace(observation, gns=believed))
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ Source: method.md 2, after McCandlish et al. 2018 (arXiv 1812.06162), appendix A
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 from cona.errors import ConfigError
 
@@ -84,6 +84,19 @@ class GnsEstimate:
         x, y = self.tr_sigma, self.mu_sq
         variance = self.var_xx / x**2 + self.var_yy / y**2 - 2 * self.var_xy / (x * y)
         return math.sqrt(max(variance, 0.0))
+
+    def scaled(self, factor: float) -> GnsEstimate:
+        """Return the estimate of a gradient that is noisier by a factor; the interval follows.
+
+        Args:
+            factor: multiplies the GNS, being positive.
+        """
+        return replace(
+            self,
+            tr_sigma=self.tr_sigma * factor,
+            var_xx=self.var_xx * factor**2,
+            var_xy=self.var_xy * factor,
+        )
 
     def interval(self, z: float = Z_90) -> tuple[float | None, float | None]:
         """Return (low, high) in samples; None as high means unbounded, as low: no estimate."""

@@ -24,7 +24,7 @@ SETTINGS = ("tier", "results", "data")
 """What `snakemake --config` may set."""
 
 _NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process", "jobs"}
-_NOT_OF_ONE_RUN = {"models", "policies", "seeds"}
+_NOT_OF_ONE_RUN = {"models", "policies", "seeds", "seeds_of"}
 
 
 class Wildcards(Iterable[str], Protocol):
@@ -107,6 +107,16 @@ class Pipeline:
         return f"{self.results}/{self.tier.name}"
 
     @property
+    def results_files(self) -> list[str]:
+        """The file of every run of the tier that says it is finished."""
+        return [
+            f"{self.folder}/{model}/{policy}/seed{seed}/result.json"
+            for model in self.tier.models
+            for policy in self.tier.policies
+            for seed in self.tier.seeds_for(policy)
+        ]
+
+    @property
     def logs(self) -> str:
         """Where the jobs of the tier log."""
         return f"logs/{self.tier.name}"
@@ -172,15 +182,20 @@ class Pipeline:
     def groups(self) -> tuple[Group, ...]:
         """Who trains together: each policy alone, or all but the oracles in one process.
 
-        Forks make an oracle the longest job by far: it gets a process of its own, first.
+        Forks make an oracle the longest job by far: it gets a process of its own, first. So do
+        policies with seeds of their own (`seeds_of`), because a job has one seed.
         """
         policies = self.tier.policies
         if not self.tier.share_process:
             return tuple(_group(_identifier(p), (p,)) for p in policies)
-        oracles = tuple(p for p in policies if is_oracle(p))
-        others = tuple(p for p in policies if p not in oracles)
-        shares = (_group(_identifier(ORACLE), oracles), _group("policies", others))
-        return tuple(group for group in shares if group.policies)
+        together: dict[str, list[str]] = {}
+        for policy in sorted(policies, key=is_oracle, reverse=True):
+            own = [str(seed) for seed in self.tier.seeds_of.get(policy, ())]
+            name = _identifier(ORACLE) if is_oracle(policy) else "policies"
+            together.setdefault("_".join([name, *(["seeds"] if own else []), *own]), []).append(
+                policy
+            )
+        return tuple(_group(name, tuple(members)) for name, members in together.items())
 
     def fingerprint(self, model: str) -> str:
         """Return a hash of all settings that training a model depends on.

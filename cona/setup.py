@@ -125,7 +125,8 @@ class Setup:
 
     def _run_settings(self) -> dict[str, Any]:
         """The tier's settings that change a single run; not which other runs there are."""
-        others = {"name", "description", "gives_verdicts", "models", "policies", "seeds"}
+        others = {"name", "description", "gives_verdicts", "models", "policies"}
+        others |= {"seeds", "seeds_of"}
         process = {"share_process", "jobs", "snapshot_interval_samples", "snapshots_kept", "data"}
         settings = self.tier.settings(without=others | process)
         priced = self.priced_model.model_dump(mode="json", exclude={"description", "source"})

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from cona.errors import nearest
 from cona.strategy import Techniques
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.@-]*$")]
@@ -386,6 +387,8 @@ class TierSpec(Spec):
     """Policies with their parameters, e.g. fixed-best-gbs64."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     """Seeds: of the initial weights and of the sample order."""
+    seeds_of: dict[str, Annotated[tuple[Seed, ...], Field(min_length=1)]] = {}
+    """Seeds of the policies that have others: more for the headline, fewer for the costly."""
     cluster: str = "a100x4-2node"
     """Name of the target cluster under config/clusters/."""
     clock: ClockSpec = ClockSpec()
@@ -412,6 +415,10 @@ class TierSpec(Spec):
     """Train a model's policies in two processes instead of one job per run."""
     jobs: JobSpec = JobSpec()
 
+    def seeds_for(self, policy: str) -> tuple[int, ...]:
+        """Return the seeds under which a policy is run."""
+        return self.seeds_of.get(policy, self.seeds)
+
     def settings(self, without: Collection[str] = ()) -> dict[str, Any]:
         """Return what runs depend on; what only the measured clock has is left out elsewhere.
 
@@ -430,6 +437,18 @@ class TierSpec(Spec):
             if len(set(values)) < len(values):
                 twice = next(v for v in values if values.count(v) > 1)
                 raise ValueError(f"{key}: '{twice}' is listed twice; list it once")
+        return self
+
+    @model_validator(mode="after")
+    def _seeds_of_policies(self) -> TierSpec:
+        for policy, seeds in self.seeds_of.items():
+            if policy not in self.policies:
+                raise ValueError(
+                    f"seeds_of: '{policy}' is not among the policies: "
+                    f"{nearest(policy, self.policies)}"
+                )
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"seeds_of: '{policy}' lists a seed twice; list it once")
         return self
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,3 +168,19 @@ def test_dropped_terms_are_counted_and_change_nothing() -> None:
 def test_decay_out_of_range() -> None:
     with pytest.raises(ConfigError, match=r"decay_per_sample 1\.0"):
         GradientNoiseScale(1.0)
+
+
+@given(st.lists(st.tuples(terms, batches), min_size=3, max_size=8), st.floats(0.01, 100))
+def test_noisier_gradients_scale_the_gns_and_keep_its_relative_error(
+    seen: list[tuple[GradientTerms, int]], factor: float
+) -> None:
+    gns, noisier = GradientNoiseScale(0.999), GradientNoiseScale(0.999)
+    for term, gbs in seen:
+        gns.update(term, gbs)
+        noisier.update(replace(term, tr_sigma=term.tr_sigma * factor), gbs)
+    scaled, expected = gns.estimate().scaled(factor), noisier.estimate()
+    for name in ("tr_sigma", "mu_sq", "var_xx", "var_yy", "var_xy"):
+        value = getattr(expected, name)
+        # Variances come from differences of sums: their rounding errors have the sums' size.
+        assert getattr(scaled, name) == pytest.approx(value, rel=1e-6, abs=1e-6 * factor**2)
+    assert scaled.num_terms == expected.num_terms

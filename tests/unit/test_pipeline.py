@@ -54,10 +54,42 @@ def test_otherwise_every_policy_is_a_job() -> None:
     assert [g.name for g in groups] == ["cona", "fixed_best_gbs8"]
 
 
+def test_policies_with_their_own_seeds_are_a_job_of_their_own() -> None:
+    tier = pipeline(
+        policies=["cona", "greedy-oracle", "rampup", "seesaw"],
+        seeds=[0, 1],
+        seeds_of={"cona": [0, 1, 2], "seesaw": [0, 1, 2], "greedy-oracle": [0]},
+        share_process=True,
+    )
+    assert {g.name: g.policies for g in tier.groups} == {
+        "greedy_oracle_seeds_0": ("greedy-oracle",),
+        "policies_seeds_0_1_2": ("cona", "seesaw"),
+        "policies": ("rampup",),
+    }
+    runs = Counter(Path(file).parts[3] for file in tier.results_files)
+    each = {"cona": 3, "seesaw": 3, "greedy-oracle": 1, "rampup": 2}
+    assert runs == {policy: 3 * count for policy, count in each.items()}  # of three models
+
+
+@pytest.mark.parametrize(
+    ("seeds_of", "message"),
+    [
+        ({"conna": [0]}, "seeds_of: 'conna' is not among the policies: .*cona"),
+        ({"cona": [0, 0]}, "seeds_of: 'cona' lists a seed twice"),
+        ({"cona": []}, "at least 1"),
+    ],
+    ids=str,
+)
+def test_seeds_of_is_checked(seeds_of: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pipeline(seeds_of=seeds_of)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"description": "other"},
+        {"seeds_of": {"cona": [0, 1, 2, 3, 4]}},
         {"models": [MODEL]},
         {"policies": ["rampup"]},
         {"seeds": [0, 1, 2]},

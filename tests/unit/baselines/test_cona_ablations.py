@@ -59,3 +59,10 @@ def test_the_differences_to_the_paper_are_parameters_of_cona() -> None:
     built = policy("cona-bias=off-uncertainty=off-cost=off-both=off")
     assert isinstance(built, CONA)
     assert not (built.bias or built.uncertainty or built.cost or built.both)
+
+
+def test_noise_is_what_cona_believes_times_the_measured_gns() -> None:
+    assert decided(policy("cona-noise1000000"), 1.0) == decided(CONA(), 1e6)
+    assert decided(policy("cona-noise0.001"), 10.0) == decided(CONA(), 0.01) is None
+    with pytest.raises(ConfigError, match="noise0: must be positive and finite"):
+        policy("cona-noise0")
