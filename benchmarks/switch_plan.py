@@ -19,7 +19,7 @@ TRANSITIONS = (
 NUM_BEFORE, NUM_AFTER = 2, 2
 """Iterations before and after a switch; the second one after it depends on the moments."""
 
-LR = 1e-3
+LR = 1e-5
 
 SIZES = {
     "full": {"num_layers": 12, "hidden_size": 768, "num_heads": 12, "vocab_size": 16384},
