@@ -13,9 +13,12 @@ SHELL := /bin/bash
 TIER ?= quick
 CORES ?= all
 PORT ?= 5000
+NUM ?= 100
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 TIERS := $(basename $(notdir $(wildcard config/tiers/*.yaml)))
+SCALES := $(basename $(notdir $(wildcard config/scales/*.yaml)))
 SNAKEMAKE := $(BIN)/snakemake
 
 export OMP_NUM_THREADS := 1
@@ -61,24 +64,26 @@ reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
 		{ echo "Stopped. What is finished is kept: the same command continues." >&2; exit 1; }
 	@echo "Tables:  results/$(TIER)/tables/ttp.md and its neighbours"
 	@echo "Figures: results/$(TIER)/figures/"
+	@echo "Report:  results/$(TIER)/report.html"
 	@echo "MLflow:  make ui"
 
 # Without its job runner the server needs a third of the memory; runs are imported, not started.
 .PHONY: ui
 ui: $(STAMP)  ## serve the runs of mlflow.db at http://127.0.0.1:5000 (PORT=5000)
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false $(BIN)/mlflow server --host 127.0.0.1 \
+	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
+		$(BIN)/mlflow server --host 127.0.0.1 \
 		--port $(PORT) --workers 1 --backend-store-uri sqlite:///mlflow.db
 
 # --- quality -------------------------------------------------------------------------------------
 
 .PHONY: check
-check: $(STAMP)  ## lint, formats, types, and a dry run of every tier
+check: $(STAMP)  ## lint, formats, types, a dry run of every tier and of the paper tier's scales
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check --compact-diff Snakefile workflow
 	$(SNAKEMAKE) --lint
-	@for tier in $(TIERS); do \
+	@for tier in $(TIERS) $(addprefix paper@,$(SCALES)); do \
 		jobs=$$($(SNAKEMAKE) --dry-run --cores 1 --config tier=$$tier results=build/dry-run 2>&1) \
 			&& grep '^train_' <<< "$$jobs" > /dev/null \
 			|| { echo "$$jobs"; echo "Error: tier $$tier schedules no training" >&2; exit 1; }; \
@@ -92,6 +97,17 @@ test: check  ## everything above, the tests, and the smoke tier end to end
 .PHONY: test-slow
 test-slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/pytest -m slow
+
+# With --quiet no warning would count; the variable silences word of another site generator.
+.PHONY: docs
+docs: $(STAMP)  ## build the documentation in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Documentation: build/site/index.html"
+
+# NUM=100 SEED=0: how many, and which. A seed plays the same faults, at other moments.
+.PHONY: soak
+soak: $(STAMP)  ## play random faults over short runs, and compare (NUM=100 SEED=0)
+	$(BIN)/python tests/faults/soak.py --num $(NUM) --seed $(SEED)
 
 .PHONY: clean
 clean:  ## delete logs and caches; keep .venv and results

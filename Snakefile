@@ -24,9 +24,8 @@ RESULT = f"{PIPELINE.folder}/{{model}}/{{policy}}/seed{{seed}}/result.json"
 RESULTS = PIPELINE.results_files
 
 # Jobs find `cona` beside the interpreter that runs Snakemake, and compute on one thread.
-shell.prefix(
-    f'set -euo pipefail; export PATH="{Path(sys.executable).parent}:$PATH" OMP_NUM_THREADS=1; '
-)
+PROGRAMS = shlex.quote(str(Path(sys.executable).parent))
+shell.prefix(f'set -euo pipefail; export PATH={PROGRAMS}:"$PATH" OMP_NUM_THREADS=1; ')
 
 # SLURM signals runs before their time limit: they save. Whatever stands around them must not end.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -62,4 +61,5 @@ rule all:
         rules.tables.output,
         rules.figures.output,
         rules.planners.output,
+        rules.report.output,
         rules.track.output,

@@ -7,6 +7,7 @@ the one that is fastest at the largest. A batch size that its layout cannot run 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -53,7 +54,7 @@ class CbsPessimistic:
         if wait := self._patience.wait(observation):
             return wait
         gns = observation.gns.gns
-        if gns is None:
+        if gns is None or not math.isfinite(self.c * gns):
             return Decision(strategy=None, reason="no GNS estimate yet")
         gbs = nearest_rung(self._problem.rungs, self.c * gns)
         reason = f"gbs {gbs} is nearest to {self.c:g}*GNS"

@@ -14,7 +14,7 @@ from cona.controller import ImprovedRule, PaperRule, RuleSwitches
 from cona.controller.rungs import SearchKind, rung_search
 from cona.errors import ConfigError
 from cona.policy import Decision, Observation, Problem
-from cona.specs import LrRule
+from cona.specs import EngineKind, LrRule
 from cona.strategy import Strategy
 
 
@@ -87,6 +87,8 @@ class CONAPaper:
     """Learning-rate rule; None: the tier's."""
     belief: str | None = "calculon"
     """Time model that it plans with, the paper's; None: the tier's."""
+    engine: EngineKind | None = None
+    """Measured clock: engine that trains; None: the tier's. The paper's is deepspeed."""
     _rule: PaperRule = field(init=False, repr=False)
 
     @property

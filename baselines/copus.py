@@ -67,7 +67,7 @@ class Copus:
         if wait := self._patience.wait(observation):
             return wait
         gns = observation.gns.gns
-        if gns is None:
+        if gns is None or not math.isfinite(self.c * gns):
             return Decision(strategy=None, reason="no GNS estimate yet")
         values = [
             value(s.gbs, iteration_s, self.c * gns)

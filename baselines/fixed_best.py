@@ -15,7 +15,7 @@ from cona.planners import Answer, Query, choose, uniform_plan
 from cona.planners.planner import check_gbs
 from cona.policy import STAY, Decision, Observation, Problem
 from cona.search import best
-from cona.specs import LrRule
+from cona.specs import EngineKind, LrRule
 from cona.strategy import Strategy
 
 
@@ -32,6 +32,8 @@ class FixedBest:
     """Global batch size, samples."""
     lr_rule: LrRule | None = None
     """Learning-rate rule; None: the tier's."""
+    engine: EngineKind | None = None
+    """Measured clock: engine that trains; None: the tier's. The paper's is deepspeed."""
     _reference: TimeModel | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:

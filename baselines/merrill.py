@@ -91,4 +91,5 @@ class Merrill:
         """Return the log perplexity after each branch, by its batch size."""
         sizes = [k * gbs for k in MULTIPLES if k * gbs <= self._problem.rungs[-1]]
         num_samples = self.iterations * sizes[-1]
-        return {size: self._probe([(size, num_samples // size)]) for size in sizes}
+        strategies = {size: best_at(self._problem, size) for size in sizes}
+        return {size: self._probe([(s, num_samples // size)]) for size, s in strategies.items()}

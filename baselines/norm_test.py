@@ -80,5 +80,6 @@ class NormTest:
         else:
             variance = seen.terms.tr_sigma
             norm_sq = seen.terms.mu_sq + variance / seen.strategy.gbs
-        wanted = variance / (self.eta**2 * norm_sq) if norm_sq > 0 else math.inf
+        bound = self.eta**2 * norm_sq
+        wanted = variance / bound if bound > 0 else math.inf
         return max(1, math.ceil(wanted)) if math.isfinite(wanted) else None

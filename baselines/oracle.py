@@ -4,6 +4,9 @@ It forks the training state in memory, so it sees what no policy can. It is gree
 bound. `greedy-oracle-lookahead=2` scores every sequence of two intervals and commits to the first
 interval of the best (the forks' number grows as a power), `greedy-oracle-charged=on` adds the
 clock's switch costs to a fork's seconds.
+
+The seconds of a fork, and hence its length, are the reference time source's on both clocks: on real
+ranks what was measured corrects nothing, so a table of measured iterations is the source to give.
 Source: method.md 9; the paper's per-iteration oracle is `tier.oracle.decisions: null`.
 """
 
@@ -108,7 +111,7 @@ class GreedyOracle:
 
     def _commit(self, current: Strategy | None) -> tuple[Strategy, dict[int, float]]:
         """Return the winner of the next interval, and each batch size's best score as the next."""
-        before = self._probe([])
+        before = self._probe([(current or self._best[min(self._best)], 0)])
         scores: dict[int, float] = {}
         for sequence in self._sequences(current.gbs if current else None, self.lookahead):
             score = self._score(sequence, before, current)
@@ -121,10 +124,13 @@ class GreedyOracle:
         return max(1, round(self._interval_s / self._iteration_s(self._best[gbs])))
 
     def _score(self, sequence: tuple[int, ...], before: float, current: Strategy | None) -> float:
-        """Return the fall of log perplexity per second of a fork."""
-        plan = [(gbs, self._num_iterations(gbs)) for gbs in sequence]
-        seconds = sum(n * self._iteration_s(self._best[gbs]) for gbs, n in plan)
-        return (before - self._probe(plan)) / (seconds + self._switches_s(sequence, current))
+        """Return the fall of log perplexity per second of a fork; one that diverges loses."""
+        fork = [(self._best[gbs], self._num_iterations(gbs)) for gbs in sequence]
+        after = self._probe(fork)
+        if not math.isfinite(after):
+            return -math.inf
+        seconds = sum(n * self._iteration_s(strategy) for strategy, n in fork)
+        return (before - after) / (seconds + self._switches_s(sequence, current))
 
     def _switches_s(self, sequence: tuple[int, ...], current: Strategy | None) -> float:
         """Return the seconds of the switches along a fork; 0 unless they are charged."""

@@ -27,6 +27,7 @@ from cona.controller.narrow import feasible, runnable_rungs, with_layout
 from cona.controller.patience import Patience
 from cona.cost.throughput_fit import StepTimes
 from cona.policy import Decision, Details, Observation, Problem
+from cona.runlog import finite
 from cona.specs import LrRule
 from cona.strategy import Layout, Strategy
 
@@ -71,13 +72,15 @@ class Pollux:
 
     def decide(self, observation: Observation) -> Decision:
         """Return the strategy of the largest goodput, if that is 5 % above the current one."""
-        if not observation.is_warmup:
+        if observation.tells_time:
             self._times.add(observation.strategy, observation.iteration_s)
         if wait := self._patience.wait(observation):
             return wait
         gns = observation.gns.gns
         if gns is None:
             return Decision(strategy=None, reason="no GNS estimate yet")
+        if self._times.is_empty:
+            return Decision(strategy=None, reason="no iteration was timed yet", quiet=True)
         self._patience.begin(observation)
         fit = self._times.fit()
         current = self._goodput(observation.strategy, fit(observation.strategy), gns)
@@ -86,7 +89,12 @@ class Pollux:
         gain = float(goodputs.max()) / current
         reason = f"goodput {gain:.3f} times the current one"
         switch = winner if gain > THRESHOLD and winner != observation.strategy else None
-        details: Details = {"gns": gns, "gain": gain, "t_next_s": fit(winner), "next": str(winner)}
+        details: Details = {
+            "gns": gns,
+            "gain": finite(gain),
+            "t_next_s": finite(fit(winner)),
+            "next": str(winner),
+        }
         return Decision(strategy=switch, reason=reason, details=details)
 
     def _goodput(self, strategy: Strategy, iteration_s: float, gns: float) -> float:

@@ -6,20 +6,20 @@ two iterations after each, which must be those of a run that never switched.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as cona.rank sets it
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # before torch is imported; cf. cona.rank
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -32,6 +32,7 @@ from cona.engine.base import Batch
 from cona.engine.parallel import ParallelEngine
 from cona.engine.reshard import CHUNK_BYTES
 from cona.engine.timing import StepTimer
+from cona.rank import reuse_memory
 from cona.specs import ModelSpec
 from cona.strategy import Layout
 
@@ -72,10 +73,13 @@ def engines(spec: ModelSpec, folder: Path, repeats: int) -> dict[str, Any]:
     expected = train(ParallelEngine(spec, TRANSITIONS[0][0], seed=0), range(num_iterations))
     engine = ParallelEngine(spec, TRANSITIONS[0][0], seed=0)
     train(engine, range(NUM_BEFORE))
+    extra = {(old, new): extra_memory(engine, old, new) for old, new in TRANSITIONS}
     found = []
     for index, (old, new, method) in enumerate(actions):
         engine.switch(old)
         measured = method(engine, new, folder)
+        if method is live:
+            measured.extra_memory = extra[old, new]
         following = range(num_iterations)[NUM_BEFORE + index * NUM_AFTER :][:NUM_AFTER]
         measured.error = error(train(engine, following), [expected[i] for i in following])
         found.append(asdict(measured))
@@ -84,11 +88,7 @@ def engines(spec: ModelSpec, folder: Path, repeats: int) -> dict[str, Any]:
 
 def live(engine: ParallelEngine, new: Layout, _: Path) -> Measured:
     """Switch in memory."""
-    old = engine.layout
-    with _extra_memory() as extra:
-        cost = engine.switch(new)
-    worst = torch.tensor(extra[0] / (_local_bytes(engine) + CHUNK_BYTES), dtype=torch.float64)
-    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    old, cost = engine.layout, engine.switch(new)
     return Measured(
         method="live",
         old=str(old),
@@ -96,7 +96,6 @@ def live(engine: ParallelEngine, new: Layout, _: Path) -> Measured:
         seconds=cost.seconds,
         moved_bytes=cost.moved_bytes,
         needed_bytes=cost.needed_bytes,
-        extra_memory=worst.item(),
     )
 
 
@@ -197,15 +196,22 @@ def _load_torch_dist(engine: ParallelEngine, path: Path) -> None:
     engine._set_scalars(loaded["scalars"])
 
 
-@contextmanager
-def _extra_memory() -> Iterator[list[float]]:
-    """Yield a list whose first element will be the growth of the peak of memory, in bytes."""
+def extra_memory(engine: ParallelEngine, old: Layout, new: Layout) -> float:
+    """Return the growth of the memory's peak in a live switch, on the worst rank, as a fraction.
+
+    Of what the rank holds afterwards plus one chunk. Nothing is timed: freed memory, which ranks
+    keep for the next switch, is given back first, so that all growth is seen.
+    """
+    engine.switch(old)
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    extra = [0.0]
     held = _memory("VmRSS")
-    yield extra
-    extra[0] = _memory("VmHWM") - held
+    engine.switch(new)
+    extra = (_memory("VmHWM") - held) / (_local_bytes(engine) + CHUNK_BYTES)
+    worst = torch.tensor(extra, dtype=torch.float64)
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return worst.item()
 
 
 def _memory(kind: str) -> float:
@@ -242,6 +248,7 @@ def _deepspeed(spec: ModelSpec, layout: Layout) -> Any:
 
 def main(role: str, size: str, repeats: int, folder: Path, rank: int) -> None:
     """Join the other ranks, play a role, and leave rank 0's result in the folder."""
+    reuse_memory()
     store = dist.FileStore(str(folder / f"{role}.store"), NUM_RANKS)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=NUM_RANKS)
     roles: dict[str, Callable[[ModelSpec, Path, int], Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -12,12 +13,20 @@ from typing import Any, TypeVar, cast
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from cona.errors import ConfigError, nearest
-from cona.specs import ClusterSpec, ModelSpec, Spec, TierSpec
+from cona.errors import ConfigError, nearest, shown
+from cona.specs import ClusterSpec, ModelSpec, ScaleSpec, Spec, TierSpec
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
-KINDS: dict[type[Spec], str] = {ModelSpec: "models", ClusterSpec: "clusters", TierSpec: "tiers"}
+MOST_RULES = 5
+"""Broken rules that one error names; a file of another kind breaks dozens."""
+
+KINDS: dict[type[Spec], str] = {
+    ModelSpec: "models",
+    ClusterSpec: "clusters",
+    TierSpec: "tiers",
+    ScaleSpec: "scales",
+}
 
 
 def config_root() -> Path:
@@ -45,15 +54,20 @@ def load(kind: type[SpecT], name: str) -> SpecT:
 
     Args:
         kind: which kind of specification.
-        name: a name or a path; a cluster's may end in ``@N``, e.g. ``dgx-h100@16``: N such nodes.
+        name: a name or a path; a cluster's may end in ``@N``, e.g. ``dgx-h100@16``: N such nodes; a
+            tier's in ``@SCALE``, e.g. ``paper@tiny``: that tier with the settings of a scale.
 
     Raises:
         ConfigError: no such name or file (the nearest is offered), or a value breaks a rule.
     """
+    if kind is TierSpec and (parts := _tier_and_scale(name)):
+        return cast(SpecT, scaled(load(TierSpec, parts[0]), load(ScaleSpec, parts[1])))
     if name.endswith((".yaml", ".yml")):
         return load_file(kind, Path(name))
     if kind is ClusterSpec and "@" in name:
         base, _, nodes = name.rpartition("@")
+        if "@" in base and not base.endswith((".yaml", ".yml")):
+            raise ConfigError(f"unknown cluster {shown(name)}: {nearest(name, names(kind))}")
         spec = load(ClusterSpec, base)
         changes = {"name": f"{spec.name}@{nodes}", "num_nodes": nodes}
         return cast(SpecT, override(spec, changes, where=name))
@@ -87,30 +101,42 @@ def validate(kind: type[SpecT], content: dict[str, Any], *, where: str) -> SpecT
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(kind, e, where) for e in error.errors())) from error
+        found = [_sentence(kind, e, where) for e in error.errors()]
+        rest = len(found) - MOST_RULES
+        more = [f"and {rest} more"] if rest > 0 else []
+        raise ConfigError("; ".join(found[:MOST_RULES] + more)) from error
 
 
 def _sentence(kind: type[BaseModel], error: Any, where: str) -> str:
     keys = [str(k) for k in error["loc"]]
     key = ".".join(keys)
-    if error["type"] == "extra_forbidden":
-        owner = _owner(kind, keys[:-1])
-        return f"{where}: unknown key '{key}': {nearest(keys[-1], owner.model_fields)}"
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{where}: unknown key '{key}': {nearest(keys[-1], _known_keys(kind, keys[:-1]))}"
     if error["type"] == "missing":
         return f"{where}: key '{key}' is missing"
-    message = error["msg"].removeprefix("Value error, ")
+    message = _message(error)
     if not keys or error["type"] == "value_error":
         return f"{where}: {message}"
-    return f"{where}: {key} = {error['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{where}: {key} = {shown(error['input'])}: {message[0].lower()}{message[1:]}"
 
 
-def _owner(kind: type[BaseModel], keys: list[str]) -> type[BaseModel]:
+def _message(error: Any) -> str:
+    """Return pydantic's words, with a limit as people write it: 1e-30."""
+    message: str = error["msg"].removeprefix("Value error, ")
+    limits = error.get("ctx", {})
+    limit = next((limits[key] for key in ("gt", "ge", "lt", "le") if key in limits), None)
+    return f"{message.rpartition(' ')[0]} {limit:g}" if isinstance(limit, float) else message
+
+
+def _known_keys(kind: type[BaseModel], keys: list[str]) -> list[str]:
     for key in keys:
         inner = kind.model_fields[key].annotation if key in kind.model_fields else None
+        if isinstance(inner, type) and is_dataclass(inner):
+            return [field.name for field in fields(inner)]
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             break
         kind = inner
-    return kind
+    return list(kind.model_fields)
 
 
 def override(spec: SpecT, changes: dict[str, Any], *, where: str = "override") -> SpecT:
@@ -131,6 +157,51 @@ def override(spec: SpecT, changes: dict[str, Any], *, where: str = "override") -
                 raise ConfigError(f"{where}: '{parent}' in '{dotted}' is a value without keys")
         node[last] = value
     return validate(type(spec), content, where=where)
+
+
+def scaled(tier: TierSpec, scale: ScaleSpec) -> TierSpec:
+    """Return a tier with the settings of a scale, under a name that says so.
+
+    Args:
+        tier: the tier.
+        scale: what replaces some of its settings.
+
+    Raises:
+        ConfigError: the scale does not fit: an unknown key, or a rule that both together break.
+    """
+    where = f"tier '{tier.name}' at scale '{scale.name}'"
+    own = {
+        "name": f"{tier.name}-{scale.name}",
+        "description": f"{tier.name} at scale {scale.name}: {scale.description}",
+        "gives_verdicts": tier.gives_verdicts and scale.gives_verdicts,
+    }
+    left = {
+        "policies": [p for p in tier.policies if p not in scale.leave_out],
+        "seeds_of": {p: s for p, s in tier.seeds_of.items() if p not in scale.leave_out},
+    }
+    return override(tier, left | _dotted(scale.settings) | own, where=where)
+
+
+def _tier_and_scale(name: str) -> tuple[str, str] | None:
+    """Split TIER@SCALE at the last @ that is not in the name of a folder; None: no scale."""
+    if Path(name).is_file():
+        return None
+    for i in reversed([i for i, character in enumerate(name) if character == "@"]):
+        base = name[:i]
+        if base.endswith((".yaml", ".yml")) or Path(base).name == base:
+            return base, name[i + 1 :]
+    return None
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            flat |= {f"{key}.{rest}": inner for rest, inner in _dotted(value).items()}
+        else:
+            flat[str(key)] = value
+    return flat
 
 
 def content_hash(*parts: Any) -> str:

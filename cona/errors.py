@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -11,6 +12,15 @@ class ConaError(Exception):
 
     exit_code: int = 1
     """Exit status of the command that the error ends."""
+
+    def __str__(self) -> str:
+        """Return the message on one line: names that users wrote may hold any character."""
+        text = super().__str__()
+        return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 class ConfigError(ConaError):
@@ -31,6 +41,28 @@ class RunError(ConaError):
 
 class DamageError(RunError):
     """A file is not what was written; an earlier one may be intact."""
+
+
+class StorageError(RunError):
+    """The file system refuses to write; what was written before stands."""
+
+
+def shown(value: object) -> str:
+    """Return a value as a sentence can hold it: short, on one line, whatever it is."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python writes no decimal of more than 4,300 digits
+        return "a number of thousands of digits"
+
+
+def _short() -> reprlib.Repr:
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 80
+    short.maxlevel = 3  # values may contain each other many times over
+    return short
+
+
+_SHORT = _short()
 
 
 def nearest(value: str, choices: Iterable[str]) -> str:

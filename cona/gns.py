@@ -9,12 +9,21 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 
 from cona.errors import ConfigError
+from cona.runlog import finite
 
 Z_90 = 1.6448536269514722
 """Two-sided 90 % quantile of the normal distribution."""
 
 UNBOUNDED_SE = 0.5
 """Standard error of log GNS above which the interval has no upper end."""
+
+LARGEST_TERM = 1e150
+"""Terms and norms above it are as good as infinite: their squares would not be finite."""
+
+
+def is_finite(*terms: float) -> bool:
+    """Return whether terms are numbers that can be squared; NaN is none."""
+    return all(abs(term) <= LARGEST_TERM for term in terms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +44,19 @@ def gradient_terms(
     Args:
         sum_sq_microbatch: mean_i |g_i|^2 over the n micro-batch gradients (for BERT weighted by
             k_i/K), before clipping.
-        grad_norm: |G|, the norm of their mean.
+        grad_norm: |G|, the norm of their mean; one that is not finite gives no terms.
         num_microbatches: n; fewer than two give no estimate.
         gbs: B = n*b, samples of the iteration.
 
     Source: method.md 2.
     """
     n = num_microbatches
-    if sum_sq_microbatch is None or n < 2:
+    if sum_sq_microbatch is None or n < 2 or not is_finite(sum_sq_microbatch, grad_norm):
         return None
     mean_sq, g_sq = sum_sq_microbatch, grad_norm**2
     tr_sigma = (mean_sq - g_sq) * gbs / (n - 1)
     mu_sq = (n * g_sq - mean_sq) / (n - 1)
-    if not (math.isfinite(tr_sigma) and math.isfinite(mu_sq)):
+    if not is_finite(tr_sigma, mu_sq):
         return None
     return GradientTerms(tr_sigma=tr_sigma, mu_sq=mu_sq)
 
@@ -70,11 +79,16 @@ class GnsEstimate:
     """Covariance of xb and yb."""
 
     @property
+    def is_known(self) -> bool:
+        """Whether both means exist: there were terms, and they are finite."""
+        return self.num_terms > 0 and is_finite(self.tr_sigma, self.mu_sq)
+
+    @property
     def gns(self) -> float | None:
-        """The GNS in samples; None without terms or while mu_sq is not positive."""
-        if self.num_terms == 0 or self.mu_sq <= 0:
+        """The GNS in samples; None without terms, if it is no number, or while mu_sq <= 0."""
+        if not self.is_known or self.mu_sq <= 0 or self.tr_sigma < 0:
             return None
-        return self.tr_sigma / self.mu_sq
+        return finite(self.tr_sigma / self.mu_sq)
 
     @property
     def se_log(self) -> float | None:
@@ -82,8 +96,10 @@ class GnsEstimate:
         if self.gns is None or self.num_terms < 2 or self.tr_sigma <= 0:
             return None
         x, y = self.tr_sigma, self.mu_sq
+        if not all(0 < product < math.inf for product in (x * x, y * y, x * y)):
+            return None
         variance = self.var_xx / x**2 + self.var_yy / y**2 - 2 * self.var_xy / (x * y)
-        return math.sqrt(max(variance, 0.0))
+        return None if math.isnan(variance) else math.sqrt(max(variance, 0.0))
 
     def scaled(self, factor: float) -> GnsEstimate:
         """Return the estimate of a gradient that is noisier by a factor; the interval follows.
@@ -94,7 +110,7 @@ class GnsEstimate:
         return replace(
             self,
             tr_sigma=self.tr_sigma * factor,
-            var_xx=self.var_xx * factor**2,
+            var_xx=self.var_xx * (factor * factor),
             var_xy=self.var_xy * factor,
         )
 
@@ -103,7 +119,8 @@ class GnsEstimate:
         gns, se = self.gns, self.se_log
         if gns is None or se is None:
             return None, None
-        return gns * math.exp(-z * se), None if se > UNBOUNDED_SE else gns * math.exp(z * se)
+        high = None if se > UNBOUNDED_SE else finite(gns * math.exp(z * se))
+        return gns * math.exp(-z * se), high
 
 
 NO_ESTIMATE = GnsEstimate(
@@ -151,7 +168,7 @@ class GradientNoiseScale:
 
     def update(self, terms: GradientTerms | None, gbs: int) -> None:
         """Add one iteration of ``gbs`` samples; None (no or non-finite terms) is only counted."""
-        if terms is None:
+        if terms is None or not is_finite(terms.tr_sigma, terms.mu_sq):
             self.num_dropped += 1
             return
         x, y = terms.tr_sigma, terms.mu_sq

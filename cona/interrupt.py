@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from cona.errors import ConaError
 
 TIME_LIMIT = signal.SIGUSR1
 """What SLURM sends some time before a job's limit, if the job asked for it (slurm/README.md)."""
+
+_HAS_LAUNCHER = "TORCHELASTIC_RUN_ID"
+"""Environment variable of a rank whose launcher (`cona.launch`) passes signals on to it."""
 
 
 class Interrupted(ConaError):  # noqa: N818 - a state, not a fault
@@ -67,16 +71,19 @@ class Stop:
 def stop_signals(otherwise: Callable[[], None] = lambda: None) -> Iterator[Stop]:
     """Turn SIGTERM, SIGINT and TIME_LIMIT into a request to stop after the current iteration.
 
-    A second signal ends the process at once, which loses nothing but the last snapshot.
+    A second signal ends the process at once, which loses nothing but the last snapshot. Not so a
+    launcher's rank: SLURM signals all processes of a job, and the launcher passes its signal on.
 
     Args:
         otherwise: raises if something else ends the run; called by every check.
     """
     stop = Stop(otherwise)
+    is_signalled_twice = _HAS_LAUNCHER in os.environ
 
     def note(number: int, frame: FrameType | None) -> None:
         stop.number = number
-        signal.signal(number, signal.SIG_DFL)
+        if not is_signalled_twice:
+            signal.signal(number, signal.SIG_DFL)
 
     wanted = (signal.SIGTERM, signal.SIGINT, TIME_LIMIT)
     before = {number: signal.signal(number, note) for number in wanted}

@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from cona.errors import ConaError, ConfigError
+from cona.interrupt import TIME_LIMIT
 from cona.rank import AGAIN, FAULTS, fault_sentence
 from cona.specs import EngineSpec
 from cona.strategy import Techniques
 
 SAVE_S = 600
 """ASSUMED: seconds that ranks get for a last checkpoint after a signal, before they are killed."""
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, TIME_LIMIT)
+"""Signals that the ranks get too; rank 0 then saves, or ends."""
 
 
 class RanksError(ConaError):
@@ -94,6 +98,7 @@ def _run_agent(num_ranks: int, folder: Path) -> ConaError | SystemExit | None:
         local_addr="127.0.0.1",
         max_restarts=0,
         shutdown_timeout=SAVE_S,
+        signals_to_handle=",".join(number.name for number in PASSED_ON),
         logs_specs=DefaultLogsSpecs(log_dir=str(folder), redirects=silent),
     )
     try:

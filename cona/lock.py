@@ -18,6 +18,7 @@ from types import TracebackType
 from cona import slurm
 from cona.errors import RunError
 from cona.owner import HEARTBEAT_S, STALE_S, Owner
+from cona.storage import writing
 
 PREFIX = ".lock."
 """Names of the numbered files."""
@@ -67,7 +68,12 @@ class Lock:
         self._released = threading.Event()
 
     def __enter__(self) -> Lock:
-        """Take the lock; raises TakenError if another process keeps it."""
+        """Take the lock.
+
+        Raises:
+            TakenError: another process keeps it.
+            StorageError: the folder cannot be written.
+        """
         deadline_s, pause_s = time.monotonic() + self._wait_s, POLL_S[0]
         while (owner := self._try()) is not None:
             if time.monotonic() >= deadline_s:
@@ -90,7 +96,9 @@ class Lock:
         self._released.set()
         number, self._number = self._number, None
         if number is not None:
-            with suppress(FileNotFoundError):  # another process has taken over
+            # Not found: another process has taken over. After an error: a disk that refuses to be
+            # written must not hide it, and the end of this process lets go as well.
+            with suppress(FileNotFoundError if kind is None else OSError):
                 os.truncate(self._path(number), 0)
 
     def check(self) -> None:
@@ -99,7 +107,8 @@ class Lock:
         That happens to a process that was suspended for long.
         """
         if time.time() - self._seen_s > 2 * HEARTBEAT_S:  # suspended, the other thread too
-            self._look()
+            with writing(self.folder / ".lock"):
+                self._look()
         if self._number is None:
             raise RunError(f"{self.folder}: another process has taken over; this one stops")
 
@@ -115,8 +124,12 @@ class Lock:
         """Take the lock, or return who has it."""
         mine = Owner.this_process()
         draft = self.folder / f".lock-draft-{mine.token}"
-        draft.write_text(mine.to_json(), encoding="utf-8")
+        with writing(self.folder / ".lock"):
+            return self._take(draft, mine.to_json())
+
+    def _take(self, draft: Path, facts: str) -> Owner | None:
         try:
+            draft.write_text(facts, encoding="utf-8")
             now_s = draft.stat().st_mtime  # of the file system's clock, as are the signs of life
             while True:
                 number = self._latest()
@@ -127,7 +140,7 @@ class Lock:
                 if self._succeed(number, draft):
                     return None
         finally:
-            draft.unlink()
+            draft.unlink(missing_ok=True)
 
     def _succeed(self, number: int, draft: Path) -> bool:
         """Become the owner after the one with a number, unless somebody else already has."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from cona.errors import RunError
 from cona.runlog import Record, dumps, read_records
+from cona.storage import writing
 
 NAME = "measured.jsonl"
 CHECKPOINT = "checkpoint"
@@ -74,10 +75,15 @@ class MeasuredRecord:
         )
 
     def append(self, kind: str, **fields: Any) -> Record:
-        """Write one line; a checkpoint's survives a power cut, and so does all before it."""
+        """Write one line; a checkpoint's survives a power cut, and so does all before it.
+
+        Raises:
+            StorageError: it cannot be written; the next start cuts off what stands of it.
+        """
         line = {"kind": kind, **fields}
-        with self.path.open("ab") as file:
-            file.write(dumps(line).encode() + b"\n")
+        content = dumps(line).encode() + b"\n"
+        with writing(self.path, len(content)), self.path.open("ab") as file:
+            file.write(content)
             if kind == CHECKPOINT:
                 file.flush()
                 os.fsync(file.fileno())
@@ -85,12 +91,11 @@ class MeasuredRecord:
         self._cursor = len(self._lines)
         return line
 
-    # --- checkpoints ------------------------------------------------------------------------------
+    def seconds_of(self, kind: str) -> float:
+        """Return the seconds of all lines of a kind together."""
+        return sum((line["seconds"] for line in self._lines if line["kind"] == kind), 0.0)
 
-    @property
-    def checkpoint_s(self) -> float:
-        """Seconds of writing the checkpoints on record."""
-        return sum((line["seconds"] for line in self._lines if line["kind"] == CHECKPOINT), 0.0)
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def checkpoints(self) -> Iterator[Record]:
         """Yield those whose folder is there, latest first."""
@@ -106,7 +111,8 @@ class MeasuredRecord:
         """Return the folder for a checkpoint, clear of what a crash left there."""
         folder = self.checkpoint_folder(iteration)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.parent.mkdir(exist_ok=True)
+        with writing(folder):
+            folder.parent.mkdir(exist_ok=True)
         return folder
 
     def add_checkpoint(self, iteration: int, samples: int, strategy: str, seconds: float) -> None:

@@ -16,11 +16,13 @@ from typing import Protocol
 from cona import config, jobs, registry
 from cona.analysis.groups import ORACLE, is_oracle
 from cona.cost import time_models
+from cona.data.corpora import CORPORA, is_corpus
 from cona.errors import ConfigError, nearest
 from cona.resources import Geometry, Resources, training_job
+from cona.scene import Scene
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 
-SETTINGS = ("tier", "results", "data")
+SETTINGS = ("tier", "scale", "results", "data")
 """What `snakemake --config` may set."""
 
 _NOT_OF_A_RUN = {"name", "description", "gives_verdicts", "share_process", "jobs"}
@@ -46,8 +48,16 @@ def check_settings(settings: Mapping[str, object]) -> None:
         if key not in SETTINGS:
             raise ConfigError(f"--config {key}: unknown key: {nearest(key, SETTINGS)}")
     corpus = str(settings.get("data", "stdlib"))
-    if corpus != "stdlib" and not corpus.startswith("text:"):
-        raise ConfigError(f"--config data={corpus}: valid: stdlib, text:<path>")
+    if not is_corpus(corpus):
+        raise ConfigError(f"--config data={corpus}: valid: {CORPORA}")
+    results = str(settings.get("results", ""))
+    if set(results) & set("{}\n"):  # Snakemake would take braces for a wildcard
+        raise ConfigError(f"--config results={results!r}: a folder without braces and line ends")
+
+
+def with_scale(tier: str, scale: str | None) -> str:
+    """Return how `cona --tier` finds a tier at a scale: paper@tiny; None: the tier itself."""
+    return f"{tier}@{scale}" if scale else tier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +84,7 @@ class Pipeline:
     tier: TierSpec
     """The tier, with the corpus replaced if the user asked for another."""
     spec: str
-    """How `cona --tier` finds it: its name or the path of its file."""
+    """How `cona --tier` finds it: its name or the path of its file, then @ and its scale if any."""
     results: str
     """Results root; this pipeline writes below `<results>/<tier>/`."""
 
@@ -83,22 +93,25 @@ class Pipeline:
         """Build the pipeline from Snakemake's validated configuration.
 
         Args:
-            settings: `tier`, `results` and, optionally, `data`.
+            settings: `tier`, `results` and, optionally, `scale` and `data`.
 
         Raises:
-            ConfigError: no such tier, model or cluster; or a value of the tier breaks a rule.
+            ConfigError: no such tier, scale, model or cluster; or a value of the tier breaks a
+                rule.
         """
-        tier = config.load(TierSpec, settings["tier"])
+        spec = with_scale(settings["tier"], settings.get("scale"))
+        tier = config.load(TierSpec, spec)
         if corpus := settings.get("data"):
             tier = config.override(tier, {"data.corpus": corpus}, where="data")
-        pipeline = cls(tier=tier, spec=settings["tier"], results=settings["results"].rstrip("/"))
+        pipeline = cls(tier=tier, spec=spec, results=settings["results"].rstrip("/"))
         for model in tier.models:
             pipeline.fingerprint(model)
-        for policy in tier.policies:
-            registry.policy(policy)
         for name in (tier.belief, tier.clock.time_source):
             if name not in time_models():
                 raise ConfigError(f"unknown time model '{name}': {nearest(name, time_models())}")
+        scene = Scene.of(tier, tier.models[0])
+        for policy in tier.policies:
+            scene.with_engine_of(registry.policy(policy))
         return pipeline
 
     @property
@@ -134,7 +147,7 @@ class Pipeline:
         trained on although everything of the first one still stands.
         """
         kind, _, path = self.tier.data.corpus.partition(":")
-        if kind != "text":
+        if kind not in ("text", "wikitext"):
             return config.content_hash(self.tier.data.corpus, sys.version)
         root = Path(path)
         files = [root, *sorted(root.rglob("*"))] if root.exists() else []

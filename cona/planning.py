@@ -75,7 +75,7 @@ def candidates(
     Raises:
         ConfigError: a technique breaks a rule, or its degree does not divide the GPUs.
     """
-    ladder = LadderSpec(gbs_min=gbs, gbs_max=gbs, mbs_max=mbs_max)
+    ladder = LadderSpec(gbs_min=1, gbs_max=1, mbs_max=mbs_max)  # its rungs play no part here
     spaces = [
         StrategySpace(model=model, num_gpus=num_gpus, ladder=ladder, techniques=techniques)
         for techniques in choices.techniques

@@ -6,13 +6,14 @@ each is one file under ``baselines/``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
 from cona.cost import SwitchCost, TimeModel
 from cona.gns import GnsEstimate, GradientTerms
-from cona.specs import ClusterSpec, LrRule, ModelSpec, TierSpec
+from cona.specs import ClusterSpec, EngineKind, LrRule, ModelSpec, TierSpec
 from cona.strategy import Strategy, StrategySpace
 
 Details = dict[str, float | str | None]
@@ -69,6 +70,11 @@ class Observation:
     is_warmup: bool = False
     """T_meas holds what a start or a switch leaves behind: it says nothing about T."""
 
+    @property
+    def tells_time(self) -> bool:
+        """Whether T_meas says something about T: not in the warm-up, and only a positive number."""
+        return not self.is_warmup and 0 < self.iteration_s < math.inf
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -108,6 +114,9 @@ class Policy(Protocol):
     belief: str | None
     """Name of a time model of its own; None or left out: the tier's."""
 
+    engine: EngineKind | None
+    """Measured clock: an engine of its own; None or left out: the tier's."""
+
     def start(self, problem: Problem) -> Strategy:
         """Return the first strategy."""
 
@@ -115,13 +124,18 @@ class Policy(Protocol):
         """Return whether to switch after an iteration."""
 
 
+Fork = Sequence[tuple[Strategy, int]]
+"""One or more stages: a strategy, and how many iterations it runs."""
+
+
 class Prober(Protocol):
     """Looks ahead from the current state at no cost on the clock; only oracles get one."""
 
-    def __call__(self, plan: Sequence[tuple[int, int]]) -> float:
-        """Return the log perplexity on the probe set after a plan of (gbs, iterations) stages.
+    def __call__(self, fork: Fork) -> float:
+        """Return the log perplexity on the probe set after the stages of a fork.
 
-        An empty plan probes the current state. The training state is unchanged afterwards.
+        A stage of no iterations probes the current state. The training state is unchanged
+        afterwards.
         """
 
 

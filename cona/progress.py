@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -10,8 +11,9 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from cona.errors import StorageError
 from cona.gns import GnsEstimate
-from cona.runlog import dumps
+from cona.runlog import append_record
 from cona.strategy import Strategy
 
 
@@ -51,7 +53,8 @@ class RunProgress:
     ) -> None:
         self._bar.stop()
         if error is not None:
-            self.event("ended early", error=type(error).__name__, message=str(error))
+            with suppress(StorageError):  # a full disk: the error itself says so
+                self.event("ended early", error=type(error).__name__, message=str(error))
 
     def update(
         self,
@@ -72,5 +75,4 @@ class RunProgress:
     def event(self, what: str, **fields: Any) -> None:
         """Append one event with the wall-clock time to events.jsonl."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        with self._events.open("a", encoding="utf-8") as file:
-            file.write(dumps({"time": now, "event": what, **fields}) + "\n")
+        append_record(self._events, {"time": now, "event": what, **fields})

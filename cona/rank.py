@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FAULTS = "CONA_FAULTS"
 """Environment variable: the folder in which a rank that fails leaves its traceback."""
 
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt(3)."""
+
 AGAIN = "run the same command again: it continues from the last checkpoint"
 
 
@@ -64,6 +67,19 @@ def adopt_slurm() -> None:
     env.setdefault("MASTER_PORT", str(20_000 + (31 * job + step) % 20_000))
 
 
+def reuse_memory() -> None:
+    """Let a switch fill memory that the last one freed, in large pages; before torch is imported.
+
+    A new page costs a fault, and zeros, before it holds a weight: on a virtual machine several
+    times what the transfer costs. So the C library keeps what is freed, as GPUs' allocators do.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, -1)
+
+
 def join(lead: Callable[[Leader], None]) -> None:
     """Be a rank: lead on rank 0, follow on the others until rank 0 is done.
 
@@ -73,8 +89,7 @@ def join(lead: Callable[[Leader], None]) -> None:
     if "RANK" not in os.environ:
         adopt_slurm()
     rank = int(os.environ["RANK"])
-    # Before torch is imported: a switch fills new memory, which costs page faults.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    reuse_memory()
     sys.excepthook = _note_fault
     _end_with_launcher()
     warnings.filterwarnings("ignore", module=r"megatron\.")  # its advice to its own developers

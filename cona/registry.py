@@ -19,11 +19,15 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 import baselines
-from cona.errors import ConfigError, nearest
+from cona.errors import ConfigError, nearest, shown
 from cona.policy import Policy
+from cona.specs import LARGEST_COUNT
 
 _PARAMETER = re.compile(r"(?P<key>[a-z][a-z_]*?)(?:(?P<number>\d+(?:\.\d+)?)|=(?P<word>\w+))")
 
+
+LONGEST_TEXT = 100
+"""Characters of a policy's text form, which names folders."""
 
 REQUIRED = ("name", "kind", "summary", "source")
 """What a policy class says about itself; see `cona.policy.Policy`."""
@@ -82,6 +86,11 @@ def policy(text: str) -> Policy:
     Raises:
         ConfigError: unknown name or parameter (the nearest is offered), or a value out of range.
     """
+    if len(text) > LONGEST_TEXT:
+        raise ConfigError(
+            f"policy {shown(text)}: its name is a folder's: at most {LONGEST_TEXT} characters, not "
+            f"{len(text)}"
+        )
     known = policies()
     name = max((n for n in known if text == n or text.startswith(f"{n}-")), key=len, default=None)
     if name is None:
@@ -119,7 +128,10 @@ def _parameter(kind: type[Policy], text: str, part: str) -> tuple[str, Any]:
         )
     key, value = match["key"], match["number"] or match["word"]
     try:
-        return key, TypeAdapter(get_type_hints(kind)[key]).validate_python(value)
+        given = TypeAdapter(get_type_hints(kind)[key]).validate_python(value)
     except ValidationError as error:
         message = error.errors()[0]["msg"]
         raise ConfigError(f"policy '{text}': {key} = {value}: {message.lower()}") from error
+    if isinstance(given, int | float) and given > LARGEST_COUNT:
+        raise ConfigError(f"policy '{text}': {key} = {value}: must be at most {LARGEST_COUNT}")
+    return key, given

@@ -11,12 +11,12 @@ import hashlib
 import json
 import math
 import os
-import platform
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from cona.errors import RunError
+from cona.storage import write_whole, writing
 
 Record = dict[str, Any]
 
@@ -56,6 +56,29 @@ def _complete_lines(path: Path) -> list[bytes]:
     return path.read_bytes().split(b"\n")[:-1]
 
 
+def _cut_torn_line(path: Path) -> list[bytes]:
+    """Cut off what stands behind the last complete line, and return the lines."""
+    lines = _complete_lines(path)
+    if path.exists():
+        os.truncate(path, sum(len(line) + 1 for line in lines))
+    return lines
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Append one record to a file of JSON lines that only this process writes, now and then.
+
+    A torn last line, left by a killed process or a full disk, is cut off first.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    line = dumps(record).encode() + b"\n"
+    with writing(path, len(line)):
+        _cut_torn_line(path)
+        with path.open("ab") as file:
+            file.write(line)
+
+
 class JsonLines:
     """An append-only JSON-lines file that verifies what already stands in it.
 
@@ -64,13 +87,12 @@ class JsonLines:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._standing = _complete_lines(path)
         self._cursor = 0
-        if path.exists():
-            os.truncate(path, sum(len(line) + 1 for line in self._standing))
-        self._file = path.open("ab")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._standing = _cut_torn_line(path)
+            self._file = path.open("ab")
 
     @property
     def replaying(self) -> bool:
@@ -82,6 +104,7 @@ class JsonLines:
 
         Raises:
             RunError: another record stands here (other code, data or hardware made this file).
+            StorageError: the file cannot be written.
         """
         line = dumps(record).encode()
         if self.replaying:
@@ -93,8 +116,9 @@ class JsonLines:
                 )
             self._cursor += 1
             return
-        self._file.write(line + b"\n")
-        self._file.flush()
+        with writing(self.path, len(line) + 1):
+            self._file.write(line + b"\n")
+            self._file.flush()
 
     def finish(self) -> None:
         """Close a complete file durably; raises RunError if more lines stand in it than were made.
@@ -106,8 +130,9 @@ class JsonLines:
                 f"{self.path}: holds {len(self._standing) - self._cursor} lines more than this run "
                 f"makes; delete {self.path.parent} to start anew"
             )
-        os.fsync(self._file.fileno())
-        self.close()
+        with writing(self.path):
+            os.fsync(self._file.fileno())
+            self.close()
 
     def close(self) -> None:
         """Close the file; what was appended stays."""
@@ -145,7 +170,7 @@ class SharedLines:
         A torn last line, left by a killed process, is cut off first.
         """
         line = dumps(record).encode() + b"\n"
-        with self.path.open("ab") as file:
+        with writing(self.path, len(line)), self.path.open("ab") as file:
             file.truncate(self._num_bytes)
             file.write(line)
         self._num_bytes += len(line)
@@ -153,13 +178,7 @@ class SharedLines:
 
 def write_atomic(path: Path, text: str) -> None:
     """Write a text file so that it exists whole or not at all, even through a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_whole(path, text.encode())
 
 
 def write_json(path: Path, record: Record) -> None:

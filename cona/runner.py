@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cona.clock import Clock
+from cona.divergence import DivergenceWatch
 from cona.errors import RunError
 from cona.interrupt import Interrupted, stop_signals
 from cona.lock import Lock, patience_s
@@ -28,6 +29,7 @@ from cona.run_folder import finished, set_aside_other_configuration
 from cona.runlog import JsonLines, sha256, write_json
 from cona.segments import Step
 from cona.setup import RunRequest, Setup
+from cona.storage import writing
 from cona.strategy import Strategy
 from cona.walk import Timed, Walk
 
@@ -50,9 +52,11 @@ def run(request: RunRequest, *, progress: bool = False) -> Path:
     Raises:
         ConfigError, DataError: the request breaks a rule.
         RunError: another process works in the run directory, or its files do not match.
+        StorageError: the disk is full or cannot be written; the state so far stands.
         Interrupted: a signal arrived; the state is saved.
     """
-    request.folder.mkdir(parents=True, exist_ok=True)
+    with writing(request.folder):
+        request.folder.mkdir(parents=True, exist_ok=True)
     with Lock(request.folder, wait_s=patience_s()) as lock:
         return _run_locked(request, lock, progress=progress)
 
@@ -86,6 +90,7 @@ class Run:
         self.stages: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.diverged = self.out_of_time = False
+        self.watch = DivergenceWatch(self.tier.divergence)
         self.last_switch_s: float | None = None
 
     def execute(self, lock: Lock) -> Path:
@@ -148,11 +153,11 @@ class Run:
         crossed = self._crosses_grid(step)
         self.iteration, self.samples = step.iteration, step.samples
         self._log_step(timed, iteration_s)
-        if step.loss is None or (step.grad_norm is None and not self._may_overflow):
-            self.diverged = True
-            return
-        if crossed:
+        self.diverged = self.watch.see(step)
+        if crossed and not self.diverged:
             self._evaluate()
+        if self.diverged:
+            return
         self._decide(timed, iteration_s)
         self.out_of_time = self.out_of_time or not self._fits(self.strategy)
         self.progress.update(
@@ -162,11 +167,6 @@ class Run:
             gns=self.trajectory.gns.estimate(),
             strategy=self.strategy,
         )
-
-    @property
-    def _may_overflow(self) -> bool:
-        """Whether a gradient that is not finite is part of training: the loss scale adapts."""
-        return self.setup.is_measured and self.tier.engine.precision == "fp16"
 
     def _crosses_grid(self, step: Step) -> bool:
         interval = self.tier.evaluation.interval_samples
@@ -301,9 +301,11 @@ class Run:
         return path
 
     def _result(self) -> dict[str, Any]:
-        setup, clock, checkpoint_s = self.setup, self.clock, self.trajectory.checkpoint_s
+        setup, clock, walk = self.setup, self.clock, self.trajectory
+        off_the_clock = {"checkpoint_s": walk.checkpoint_s, "probe_s": walk.probe_s}
         gbs = [Strategy.parse(stage["strategy"]).gbs for stage in self.stages]
         perplexities = [e["ppl"] for e in self.evaluations if e["ppl"] is not None]
+        num_skipped = self.watch.num_skipped
         return {
             "schema": RESULT_SCHEMA,
             "status": "diverged" if self.diverged else "finished",
@@ -321,16 +323,17 @@ class Run:
             "compute_s": clock.compute_s,
             "switch_s": dict(clock.switch_s),
             "wall_s": clock.wall_s,
-            **({} if checkpoint_s is None else {"checkpoint_s": checkpoint_s}),
+            **{name: s for name, s in off_the_clock.items() if s is not None},
             "iterations": self.iteration,
             "samples": self.samples,
-            "ppl": self.evaluations[-1]["ppl"],
+            **({"num_skipped": num_skipped} if num_skipped else {}),
+            "ppl": None if self.diverged else self.evaluations[-1]["ppl"],
             "best_ppl": min(perplexities, default=None),
             "num_switches": len(self.stages) - 1,
             "num_gbs_switches": sum(a != b for a, b in pairwise(gbs)),
             "stages": self.stages,
             "warmup_samples": setup.lr.warmup_samples,
-            "trajectories": self.trajectory.segments,
+            "trajectories": walk.segments,
             "data_hash": setup.prepared.content_hash,
             "config_hash": setup.config_hash,
             "comparison_key": setup.comparison_key,

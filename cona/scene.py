@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from cona import config
 from cona.cost import SwitchCost, TimeModel, time_model
-from cona.engine.factory import has_pipelines
+from cona.engine import factory
+from cona.errors import ConfigError
 from cona.policy import Policy, Problem
 from cona.search import best
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
@@ -52,6 +53,26 @@ class Scene:
         """Return the scene with another ladder or budget of the same cluster and clock."""
         return replace(self, tier=tier)
 
+    def with_engine_of(self, policy: Policy) -> Scene:
+        """Return the scene under the engine that a policy brings, if it brings one.
+
+        The time budget stays what the tier's engine gives, the same for all policies.
+
+        Raises:
+            ConfigError: the clock is modelled, so there is no engine to choose.
+        """
+        tier, kind = self.tier, getattr(policy, "engine", None)
+        if kind is None:
+            return self
+        if tier.clock.kind == "modelled":
+            raise ConfigError(
+                f"policy '{policy.name}-engine={kind}': the modelled clock has one engine only; "
+                f"nearest: --clock measured, or the policy without its engine"
+            )
+        changes = factory.brought(kind, tier.engine, tier.techniques)
+        budget = {"budget.seconds": self.time_budget_s}
+        return self.under(config.override(tier, changes | budget))
+
     @property
     def space(self) -> StrategySpace:
         """S(gbs): the strategies that divide."""
@@ -60,22 +81,31 @@ class Scene:
             num_gpus=self.cluster.num_gpus,
             ladder=self.tier.ladder,
             techniques=self.tier.techniques,
-            has_pipelines=self.tier.clock.kind == "modelled" or has_pipelines(self.tier.engine),
+            has_pipelines=not self._is_measured or factory.has_pipelines(self.tier.engine),
         )
 
     @property
-    def time_budget_s(self) -> float:
-        """Seconds of the train clock that every policy gets.
+    def _is_measured(self) -> bool:
+        return self.tier.clock.kind == "measured"
 
-        On the modelled clock they follow from the best strategy of gbs_min.
+    @property
+    def time_budget_s(self) -> float:
+        """Seconds of the train clock that every policy gets: method.md 7.
+
+        They follow from the reference T of the best strategy of gbs_min, unless a tier on the
+        measured clock gives them.
 
         Raises:
             ConfigError: no strategy of gbs_min is feasible.
         """
-        if self.tier.clock.kind == "measured" and self.tier.budget.seconds:
-            return self.tier.budget.seconds
-        fastest_s = best(self.space.at(self.tier.ladder.gbs_min), self.reference)[1]
-        return self.tier.budget.iterations * fastest_s
+        tier, space = self.tier, self.space
+        if self._is_measured and tier.budget.seconds:
+            return tier.budget.seconds
+        if self._is_measured:  # only a policy's own engine may have what the tier's lacks
+            able = replace(tier.techniques, **factory.lacking(tier.engine, tier.techniques))
+            space = replace(space, techniques=able)
+        fastest_s = best(space.at(tier.ladder.gbs_min), self.reference)[1]
+        return tier.budget.iterations * fastest_s
 
     def belief(self, policy: Policy) -> TimeModel:
         """Return the time model that a policy plans with: its own, else the tier's."""

@@ -13,6 +13,7 @@ from cona.data import PreparedData, prepare
 from cona.engine import factory
 from cona.engine.base import Engine, LiveEngine
 from cona.errors import ConfigError
+from cona.live import LiveTrainer
 from cona.lr import LearningRate, needs_gns
 from cona.measured import MeasuredTrajectory
 from cona.policy import Policy, ProbingPolicy, Problem
@@ -69,13 +70,13 @@ class Setup:
     def __init__(self, request: RunRequest) -> None:
         if not 0 <= request.seed < 2**63:
             raise ConfigError(f"seed {request.seed}: must be between 0 and 2**63 - 1")
-        tier = request.tier
-        self.request, self.tier = request, tier
+        self.request = request
         self.policy: Policy = registry.policy(request.policy)
+        self.scene = scene = Scene.of(request.tier, request.model).with_engine_of(self.policy)
+        self.tier = tier = scene.tier
         self.is_measured = tier.clock.kind == "measured"
         if self.is_measured:
-            self._check_measured()
-        self.scene = scene = Scene.of(tier, request.model)
+            factory.check(tier.engine, tier.techniques)
         self.model, self.priced_model = scene.trained_model, scene.model
         self.cluster, self.space = scene.cluster, scene.space
         self.time_source, self.switch_cost = scene.reference, scene.switch_cost
@@ -92,20 +93,6 @@ class Setup:
             METHOD_VERSION, self._run_settings(), self.recipe, request.policy, self.model.name
         )
         self.comparison_key = self._comparison_key()
-
-    def _check_measured(self) -> None:
-        tier, policy = self.tier, self.request.policy
-        if isinstance(self.policy, ProbingPolicy):
-            raise ConfigError(
-                f"policy '{policy}' looks ahead at no cost, which real ranks cannot; "
-                "nearest: --clock modelled"
-            )
-        if tier.budget.seconds is None:
-            raise ConfigError(
-                "budget.seconds is not given, and the measured clock has no T to derive it from; "
-                "e.g. --set budget.seconds=600"
-            )
-        factory.check(tier.engine, tier.techniques)
 
     def _recipe(self) -> dict[str, Any]:
         """Everything that determines a trajectory, except the sequence of batch sizes."""
@@ -160,27 +147,31 @@ class Setup:
         """Return the clock at zero."""
         if not self.is_measured:
             return ModelledClock(self.time_source, self.switch_cost, self.tier.clock.switch_cost)
-        engine = self.tier.engine.model_dump(mode="json")
         names = {"cluster": self.cluster.name, "priced_as": self.model.name}
-        return MeasuredClock({**names, "hardware": self._ranks.hardware, "engine": engine})
+        return MeasuredClock(names | self._executed_by())
+
+    def _executed_by(self) -> dict[str, Any]:
+        """Return what executes a measured run: the ranks and their engine."""
+        engine = self.tier.engine.model_dump(mode="json")
+        return {"hardware": self._ranks.hardware, "engine": engine}
 
     def trajectory(self) -> Walk:
         """Return a walk at its start: at the root of this recipe's tree, or on real ranks."""
-        if self.is_measured:
-            return self._measured_trajectory()
-        root = Segment(self.request.model_folder / "_trajectories", recipe=self.recipe)
-        trainer = Trainer(self._engine, self.prepared, self.tier, self.request.seed)
-        walk = Trajectory(root, trainer, self.lr, self.tier)
+        walk = self._measured_trajectory() if self.is_measured else self._modelled_trajectory()
         if isinstance(self.policy, ProbingPolicy):
             self.policy.attach(walk.probe)
         return walk
 
+    def _modelled_trajectory(self) -> Trajectory:
+        root = Segment(self.request.model_folder / "_trajectories", recipe=self.recipe)
+        trainer = Trainer(self._engine, self.prepared, self.tier, self.request.seed)
+        return Trajectory(root, trainer, self.lr, self.tier)
+
     def _measured_trajectory(self) -> MeasuredTrajectory:
         request = self.request
-        head = {"run_key": self.run_key, "hardware": self._ranks.hardware}
-        return MeasuredTrajectory(
-            request.folder, head, self._live_engine, self.prepared, self.lr, self.tier, request.seed
-        )
+        head = {"run_key": self.run_key, **self._executed_by()}
+        trainer = LiveTrainer(self._live_engine, self.prepared, self.tier, request.seed)
+        return MeasuredTrajectory(request.folder, head, trainer, self.lr, self.tier)
 
     @property
     def _ranks(self) -> Leader:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
-from cona.errors import ConfigError
+from cona.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from cona.specs import LadderSpec, ModelSpec
+
+LARGEST_DEGREE = 2**17
+"""Of a technique: no cluster has more GPUs."""
 
 _STRATEGY = re.compile(r"dp(\d+)-tp(\d+)-pp(\d+)-mbs(\d+)-gbs(\d+)")
 
@@ -65,8 +68,10 @@ class Techniques:
             valid = ", ".join(get_args(Recompute))
             raise ConfigError(f"recompute '{self.recompute}': valid: {valid}")
         for name in ("virtual_stages", "context_parallel"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}: must be at least 1")
+            if not 1 <= getattr(self, name) <= LARGEST_DEGREE:
+                raise ConfigError(
+                    f"{name} = {shown(getattr(self, name))}: must be between 1 and {LARGEST_DEGREE}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -126,10 +131,11 @@ class Strategy:
         return cls(dp=dp, tp=tp, pp=pp, mbs=mbs, gbs=gbs)
 
 
-def divisors(number: int) -> list[int]:
-    """Return the divisors of ``number``, ascending."""
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
+def divisors(number: int, largest: int | None = None) -> list[int]:
+    """Return the divisors of ``number``, or those up to a largest one, ascending."""
+    limit = number if largest is None else largest
+    small = [d for d in range(1, min(math.isqrt(number), limit) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small if number // d <= limit)})
 
 
 def exec_mbs(gbs: int, largest: int) -> int:
@@ -145,7 +151,7 @@ def exec_mbs(gbs: int, largest: int) -> int:
     """
     if gbs == 1:
         return 1
-    return max(d for d in divisors(gbs) if d <= min(largest, gbs // 2))
+    return max(divisors(gbs, min(largest, gbs // 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,13 +231,12 @@ class StrategySpace:
         for layout in self.layouts:
             if gbs % layout.dp:
                 continue
-            for mbs in divisors(gbs // layout.dp):
-                if mbs <= self.ladder.mbs_max:
-                    yield Strategy(
-                        dp=layout.dp,
-                        tp=layout.tp,
-                        pp=layout.pp,
-                        mbs=mbs,
-                        gbs=gbs,
-                        techniques=self.techniques,
-                    )
+            for mbs in divisors(gbs // layout.dp, self.ladder.mbs_max):
+                yield Strategy(
+                    dp=layout.dp,
+                    tp=layout.tp,
+                    pp=layout.pp,
+                    mbs=mbs,
+                    gbs=gbs,
+                    techniques=self.techniques,
+                )

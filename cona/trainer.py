@@ -13,11 +13,12 @@ from typing import Any
 
 from cona.data import EvaluationSamples, PreparedData, TrainingSamples
 from cona.engine.base import Engine, StepStats
-from cona.errors import RunError
+from cona.errors import DamageError, RunError
 from cona.gns import gradient_terms
 from cona.runlog import finite
 from cona.segments import Evaluation, Position, Step
 from cona.specs import TierSpec
+from cona.storage import writing
 from cona.strategy import exec_mbs
 
 REPLAY_TOLERANCE = 1e-4
@@ -87,7 +88,8 @@ class Trainer:
             return
         path = self._at.segment.snapshot_path(self._at.iteration)
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
             self._engine.save(path)
             self._prune(path.parent)
 
@@ -135,7 +137,7 @@ class Trainer:
             self._remember(engine)
             try:
                 engine.load(path)
-            except RunError:  # damaged: an earlier state and the recorded steps replace it
+            except DamageError:  # an earlier state and the recorded steps replace it
                 self._at = None
                 path.unlink(missing_ok=True)
                 return False

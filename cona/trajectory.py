@@ -6,10 +6,11 @@ The engine is built only when something must really be trained. Source: architec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cona.gns import GradientNoiseScale
 from cona.lr import LearningRate
+from cona.policy import Fork
 from cona.runlog import Record
 from cona.segments import Evaluation, Position, Segment, Step
 from cona.specs import TierSpec
@@ -47,6 +48,11 @@ class Trajectory:
     @property
     def checkpoint_s(self) -> None:
         """Nothing: snapshots belong to the tree, not to a run."""
+        return None
+
+    @property
+    def probe_s(self) -> None:
+        """Nothing: forks belong to the tree as well."""
         return None
 
     def begin(self, strategy: Strategy) -> Record | None:
@@ -101,21 +107,21 @@ class Trajectory:
             segment.add_evaluation(known)
         return known
 
-    def probe(self, plan: Sequence[tuple[int, int]]) -> float:
-        """Return the log perplexity on the probe set after (gbs, iterations) stages from here.
+    def probe(self, fork: Fork) -> float:
+        """Return the log perplexity on the probe set after (strategy, iterations) stages from here.
 
         This walk does not move. Infinity means that the model diverged. Source: method.md 9.
         """
-        fork = self._fork()
-        for gbs, iterations in plan:
-            for _ in range(iterations):
-                fork.step(gbs)
-        self.num_trained += fork.num_trained
-        self.num_read += fork.num_read
-        evaluation = fork.evaluate("probe")
+        twin = self._twin()
+        for strategy, num_iterations in fork:
+            for _ in range(num_iterations):
+                twin.step(strategy.gbs)
+        self.num_trained += twin.num_trained
+        self.num_read += twin.num_read
+        evaluation = twin.evaluate("probe")
         return math.inf if evaluation.nats is None else evaluation.nats / evaluation.num_tokens
 
-    def _fork(self) -> Trajectory:
+    def _twin(self) -> Trajectory:
         twin = Trajectory(self.position.segment, self._trainer, self._lr, self._tier)
         twin.position, twin.gns, twin._factor = self.position, self.gns.copy(), self._factor
         return twin

@@ -33,10 +33,16 @@ class Walk(Protocol):
     """Smoothed over the iterations so far."""
     segments: list[str]
     """Hashes of the trajectory's segments; empty on real ranks, which share none."""
-    num_trained: int
-    """Iterations that were executed here."""
     num_read: int
     """Iterations that were found recorded."""
+
+    @property
+    def num_trained(self) -> int:
+        """Iterations that were executed here, those of forks included."""
+
+    @property
+    def probe_s(self) -> float | None:
+        """Seconds of looking ahead; None on the virtual cluster, where runs share forks."""
 
     @property
     def checkpoint_s(self) -> float | None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cona.analysis.attribution import attributions
-from cona.analysis.groups import by_model
+from cona.analysis.groups import METHOD, by_model, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import number, ratio
 from cona.analysis.panels import plain_log_ticks
 from cona.analysis.style import line_style
 from cona.analysis.ttp import headline_target, label
-from cona.analysis.waterfall import METHOD, Level, levels
+from cona.analysis.waterfall import Level, levels
 
 CAPTION = (
     "TTP at the headline target; bars go from the step before to this one: blue, hatched where it "
@@ -24,9 +25,10 @@ CAPTION = (
     "Below the line: the other policies, no steps. Points and bars: geometric mean over seeds, the "
     "centre for which factors multiply; no interval. Not reached: at some seed, or without a price."
 )
-_WIDTH_IN = 8.0
-_ROW_IN = 0.27
+_PANEL_IN, _LABELS_IN, _ROW_IN = 3.4, 2.2, 0.25
 _FASTER, _SLOWER, _ABSENT = "#0173b2", "#de8f05", "#555555"
+_PICK = "pick of "
+"""How the level begins that has another planner in every model."""
 
 
 def draw(runs: Sequence[Run]) -> Figure | None:
@@ -34,14 +36,34 @@ def draw(runs: Sequence[Run]) -> Figure | None:
     found = dict(filter(None, map(_of_model, by_model(runs).values())))
     if not found:
         return None
-    rows = [len(steps) for steps in found.values()]
-    figure = Figure(figsize=(_WIDTH_IN, sum(rows) * _ROW_IN + len(rows) * 0.75 + 1.3))
-    grid = figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)
-    for panel, (title, steps) in zip(grid[:, 0], found.items(), strict=True):
-        _panel(panel, steps)
-        panel.set_title(title, loc="left")
-    figure.axes[-1].set_xlabel(f"TTP, {runs[0].clock['kind']} seconds (log)")
+    picks = unique(pick for steps in found.values() for pick in _picked(steps))
+    if len(picks) > 1:  # one name for what is another planner's in every model; it is in the title
+        found = {
+            "\n".join([title, *_picked(steps)]): _same(steps) for title, steps in found.items()
+        }
+    rows = _rows([level for steps in found.values() for level in steps])
+    width = max(len(found) * _PANEL_IN, 5.2) + _LABELS_IN
+    figure = Figure(figsize=(width, len(rows) * _ROW_IN + 2.0))
+    grid = figure.subplots(1, len(found), squeeze=False, sharey=True)
+    for panel, (title, steps) in zip(grid[0], found.items(), strict=True):
+        _panel(panel, steps, rows)
+        panel.set_title(title, fontsize=9)
+        panel.set_xlabel(f"TTP, {runs[0].clock['kind']} seconds (log)")
     return figure
+
+
+def _rows(shown: Sequence[Level]) -> list[str]:
+    """Return the rows of all models: the steps, then the rest."""
+    return unique(one.label for kind in (True, False) for one in shown if one.is_step == kind)
+
+
+def _picked(steps: Sequence[Level]) -> list[str]:
+    return [level.label for level in steps if level.label.startswith(_PICK)]
+
+
+def _same(steps: Sequence[Level]) -> list[Level]:
+    name = "median planner's pick"
+    return [replace(one, label=name) if one.label.startswith(_PICK) else one for one in steps]
 
 
 def _of_model(group: Sequence[Run]) -> tuple[str, list[Level]] | None:
@@ -54,13 +76,14 @@ def _of_model(group: Sequence[Run]) -> tuple[str, list[Level]] | None:
     return f"{group[0].model}, target {group[0].metric} {label(target)}", steps
 
 
-def _panel(panel: Axes, shown: Sequence[Level]) -> None:
+def _panel(panel: Axes, shown: Sequence[Level], rows: Sequence[str]) -> None:
     known = [level.seconds for level in shown if level.seconds is not None]
-    low, high = min(known) / 1.15, max(known) * 1.3
+    low, high = min(known) / 1.15, max(known) * (max(known) / min(known)) ** 0.5 * 1.3
     panel.set_xscale("log")
     panel.set_xlim(low, high)
     before: float | None = None
-    for row, level in enumerate(shown):
+    for level in shown:
+        row = rows.index(level.label)
         if level.seconds is None:
             _absent(panel, row, level.why_none)
         elif level.is_step:
@@ -68,7 +91,8 @@ def _panel(panel: Axes, shown: Sequence[Level]) -> None:
         else:
             _point(panel, row, level)
         before = level.seconds if level.is_step and level.seconds is not None else before
-    _finish(panel, shown, low, high)
+    _finish(panel, rows, sum(level.is_step for level in shown))
+    plain_log_ticks(panel.xaxis, low, high)
 
 
 def _step(panel: Axes, row: int, seconds: float, before: float | None) -> None:
@@ -110,13 +134,11 @@ def _number(panel: Axes, row: int, at: float, text: str) -> None:
     )
 
 
-def _finish(panel: Axes, shown: Sequence[Level], low: float, high: float) -> None:
-    num_steps = sum(level.is_step for level in shown)
-    if num_steps < len(shown):
+def _finish(panel: Axes, rows: Sequence[str], num_steps: int) -> None:
+    if num_steps < len(rows):
         panel.axhline(num_steps - 0.5, color=_ABSENT, linewidth=0.7, linestyle=":")
-    panel.set_yticks(range(len(shown)), [level.label for level in shown])
-    for text, level in zip(panel.get_yticklabels(), shown, strict=True):
-        text.set_fontweight("bold" if level.label == METHOD else "normal")
-    panel.set_ylim(len(shown) - 0.4, -0.6)
-    plain_log_ticks(panel.xaxis, low, high)
+    panel.set_yticks(range(len(rows)), rows)
+    for text in panel.get_yticklabels():  # none but in the first panel
+        text.set_fontweight("bold" if text.get_text() == METHOD else "normal")
+    panel.set_ylim(len(rows) - 0.4, -0.6)
     panel.grid(visible=False, axis="y")

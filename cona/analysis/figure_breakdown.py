@@ -13,9 +13,10 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cona.analysis.style import figure_style
+from cona.analysis.style import figure_style, image_of
 from cona.cost.ranking import PART_WORDS, Ranked
 from cona.errors import ConfigError
+from cona.storage import write_whole
 
 WIDTH_IN = 8.0
 _PALETTE = sns.color_palette("colorblind", len(PART_WORDS)).as_hex()
@@ -46,8 +47,7 @@ def write_breakdown(ranked: Sequence[Ranked], title: str, path: Path) -> list[Pa
         figure = draw(ranked, title)
         written = [path.with_suffix(suffix) for suffix in SUFFIXES]
         for file in written:
-            metadata = {"Software": None} if file.suffix == ".png" else {"CreationDate": None}
-            figure.savefig(file, metadata=metadata)
+            write_whole(file, image_of(figure, file.suffix.removeprefix(".")))
     return written
 
 

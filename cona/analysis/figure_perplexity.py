@@ -14,18 +14,19 @@ from cona.analysis.load import Record, Run
 from cona.analysis.panels import (
     DRAWN,
     SHOWN_FROM,
-    add_legend,
+    add_row_legend,
     drawn,
+    families,
     plain_log_ticks,
-    side_by_side,
 )
-from cona.analysis.style import LineStyle, line_style
+from cona.analysis.style import PANEL_HEIGHT_IN, PANEL_WIDTH_IN, LineStyle, line_style
 
 CAPTION = (
     "Lines: median over seeds of log perplexity at evaluations, linear in time between them; band: "
     "smallest to largest seed (none if n = 1). Markers: strategy switches of the first seed, on "
     "the line; filled if the global batch size changed, open if only the layout did. The steep "
-    "start, above each panel's largest perplexity at 4 % of the budget, is cut off. "
+    "start, above the model's largest perplexity at 4 % of the budget, is cut off. Of many "
+    "policies each family has a row, with cona in all of them. "
     f"{DRAWN}"
 )
 _NUM_TIMES = 400
@@ -33,16 +34,22 @@ _NUM_TIMES = 400
 
 def draw(runs: Sequence[Run]) -> Figure | None:
     """Return the figure: one panel for each model; None without any evaluation."""
-    groups = by_model([r for r in drawn(runs) if r.curve.ppl.size > 1])
-    if not groups:
+    known = [r for r in runs if r.curve.ppl.size > 1]
+    if not known:
         return None
-    figure, panels = side_by_side(len(groups))
-    for panel, (model, group) in zip(panels, groups.items(), strict=True):
-        for policy, seeds in by_policy(group).items():
-            _line(panel, policy, seeds)
-        _finish(panel, model, group)
-    panels[0].set_ylabel("perplexity (log)")
-    add_legend(figure, panels)
+    rows, models = families(known), by_model(drawn(known))
+    size = (max(len(models) * PANEL_WIDTH_IN, 5.2) + 1.8, len(rows) * PANEL_HEIGHT_IN + 1.0)
+    figure = Figure(figsize=size)
+    grid = figure.subplots(len(rows), len(models), squeeze=False)
+    for panels, (title, row) in zip(grid, rows.items(), strict=True):
+        for panel, (model, group) in zip(panels, models.items(), strict=True):
+            for policy, seeds in by_policy([r for r in row if r.model == model]).items():
+                _line(panel, policy, seeds)
+            _finish(panel, f"{model} ({group[0].metric})", group)
+        panels[0].set_ylabel(f"{title}\nperplexity (log)".strip())
+        add_row_legend(panels)
+    for panel in grid[-1]:
+        panel.set_xlabel(f"train clock, {known[0].clock['kind']} seconds")
     return figure
 
 
@@ -102,7 +109,7 @@ def _switch_point(
     )
 
 
-def _finish(panel: Axes, model: str, group: Sequence[Run]) -> None:
+def _finish(panel: Axes, title: str, group: Sequence[Run]) -> None:
     budget = group[0].budget_s
     lowest = min(float(r.curve.ppl.min()) for r in group)
     early = np.array([SHOWN_FROM * budget])
@@ -112,5 +119,4 @@ def _finish(panel: Axes, model: str, group: Sequence[Run]) -> None:
     panel.set_ylim(low, high)
     panel.set_xlim(0, max(float(r.curve.train_s[-1]) for r in group) * 1.02)
     plain_log_ticks(panel.yaxis, low, high)
-    panel.set_title(f"{model} ({group[0].metric})")
-    panel.set_xlabel(f"train clock, {group[0].clock['kind']} seconds")
+    panel.set_title(title)

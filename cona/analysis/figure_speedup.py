@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from cona.analysis.groups import by_model, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import ratio
-from cona.analysis.panels import SHOWN_FROM, add_legend, plain_log_ticks, side_by_side
-from cona.analysis.speedup import HINDSIGHT, Speedup, speedups
-from cona.analysis.statistics import median_reached
-from cona.analysis.style import LineStyle, line_style
-from cona.analysis.ttp import headline_target, interpolated_rows, ttp_rows
+from cona.analysis.panels import DRAWN, add_legend, drawn, plain_log_ticks, side_by_side
+from cona.analysis.speedup import HINDSIGHT, Speedup
+from cona.analysis.style import HINDSIGHT_STYLE, LineStyle, line_style
+from cona.analysis.surface import of_method
+from cona.analysis.ttp import headline_target, ttp_rows
 
 CAPTION = (
     "Speed-up = TTP(baseline)/TTP(cona), above 1 cona is faster; targets get harder to the right, "
@@ -25,16 +25,15 @@ CAPTION = (
     "drawn. Open triangles: the lower bound budget/TTP(cona) over a baseline that did not reach "
     "the target, in its colour, or grey for several with the same bound. Nothing is shown where "
     "cona did not reach the target. Vertical line: the headline target, the lowest that the best "
-    "fixed strategy reached at every seed; number: the speed-up over that strategy there."
+    "fixed strategy reached at every seed; number: the speed-up over that strategy there. "
+    f"{DRAWN}"
 )
-METHOD = "cona"
-_HINDSIGHT_STYLE = LineStyle(color="#111111", dash="-", width=3.0, marker="o")
 _GREY = "#555555"
 
 
 def draw(runs: Sequence[Run]) -> Figure | None:
     """Return the figure: one panel for each model; None if `cona` was compared with nothing."""
-    found = {m: _of_method(group) for m, group in by_model(runs).items()}
+    found = {m: _shown(group) for m, group in by_model(runs).items()}
     found = {model: shown for model, shown in found.items() if shown}
     if not found:
         return None
@@ -51,19 +50,12 @@ def draw(runs: Sequence[Run]) -> Figure | None:
     return figure
 
 
-def _of_method(group: Sequence[Run]) -> list[Speedup]:
-    # ratios of times at evaluations would jump with the grid where a target is met early
-    found = speedups(interpolated_rows(ttp_rows(group)))
-    earliest_s = SHOWN_FROM * group[0].budget_s
-    return [s for s in found if s.method == METHOD and s.centre and _method_s(s) >= earliest_s]
-
-
-def _method_s(speedup: Speedup) -> float:
-    return median_reached([p.method.train_s for p in speedup.pairs]) or 0.0
+def _shown(group: Sequence[Run]) -> list[Speedup]:
+    return [speedup for speedup in of_method(drawn(group)) if speedup.centre]
 
 
 def _style(baseline: str) -> LineStyle:
-    return _HINDSIGHT_STYLE if baseline == HINDSIGHT else line_style(baseline)
+    return HINDSIGHT_STYLE if baseline == HINDSIGHT else line_style(baseline)
 
 
 def _line(panel: Axes, baseline: str, shown: Sequence[Speedup]) -> None:

@@ -8,16 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from cona.analysis.groups import by_model, by_policy
+from cona.analysis.groups import by_model, by_policy, fixed_gbs
 from cona.analysis.load import Record, Run
-from cona.analysis.panels import DRAWN, drawn
+from cona.analysis.panels import DRAWN, MOST_LINES, drawn
 from cona.analysis.style import gbs_color, ink_on
 
 CAPTION = (
     "Bars: stages of constant strategy, from its start to the next one's, darker for a larger "
     "global batch size; labels: global batch size and layout (dp-tp-pp, micro-batch size), left "
     "out where a bar is too short. First seed of each policy only, so there is no centre or "
-    f"interval. {DRAWN}"
+    f"interval. {DRAWN} Then fixed-best, which never switches, is left out too."
 )
 _WIDTH_IN = 10.0
 _ROW_IN = 0.36
@@ -27,7 +27,7 @@ _CHARACTER_IN = 0.6 * _TEXT_PT / 72
 
 def draw(runs: Sequence[Run]) -> Figure:
     """Return the figure: one panel for each model, one bar for each policy."""
-    shown = by_model(drawn(runs))
+    shown = by_model(_chaining(drawn(runs)))
     groups = {m: [g[0] for g in by_policy(group).values()] for m, group in shown.items()}
     rows = [len(firsts) for firsts in groups.values()]
     height = sum(rows) * _ROW_IN + len(rows) * 0.55 + 1.1
@@ -43,6 +43,12 @@ def draw(runs: Sequence[Run]) -> Figure:
         frameon=False,
     )
     return figure
+
+
+def _chaining(runs: Sequence[Run]) -> list[Run]:
+    """Leave fixed batch sizes out where there are many policies: they never switch."""
+    is_many = len(by_policy(runs)) > MOST_LINES
+    return [run for run in runs if not (is_many and fixed_gbs(run.policy) is not None)]
 
 
 def _panel(panel: Axes, model: str, firsts: Sequence[Run]) -> None:

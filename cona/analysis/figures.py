@@ -17,12 +17,17 @@ from cona.analysis import (
     figure_attribution,
     figure_gns,
     figure_perplexity,
+    figure_profile,
+    figure_sensitivity,
     figure_speedup,
+    figure_surface,
     figure_timeline,
 )
 from cona.analysis.load import Run, load_runs
 from cona.analysis.notes import common_sentences, num_seeds
-from cona.analysis.style import figure_style
+from cona.analysis.style import figure_style, image_of
+from cona.runlog import write_atomic
+from cona.storage import write_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,24 @@ PLOTS = (
         draw=figure_speedup.draw,
     ),
     Plot(
+        name="speedup_surface",
+        title="Speed-up of cona by the baseline's batch size and the target",
+        caption=figure_surface.CAPTION,
+        draw=figure_surface.draw,
+    ),
+    Plot(
+        name="gns_sensitivity",
+        title="Sensitivity of the speed-up to the gradient noise scale",
+        caption=figure_sensitivity.CAPTION,
+        draw=figure_sensitivity.draw,
+    ),
+    Plot(
+        name="performance_profile",
+        title="Performance profile over models, targets and seeds",
+        caption=figure_profile.CAPTION,
+        draw=figure_profile.draw,
+    ),
+    Plot(
         name="attribution",
         title="From a planner's pick to cona",
         caption=figure_attribution.CAPTION,
@@ -85,7 +108,6 @@ def write_figures(results: Path, tier: str) -> list[Path]:
     """
     runs = load_runs(results, tier)
     folder = results / tier / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
     with figure_style():
         return [path for plot in PLOTS for path in _write(folder, tier, plot, runs)]
 
@@ -97,13 +119,13 @@ def _write(folder: Path, tier: str, plot: Plot, runs: Sequence[Run]) -> Iterator
     title = f"{plot.title}, tier {tier}, {num_seeds(runs)}"
     caption = " ".join([plot.caption, *common_sentences(runs)])
     _label(figure, title, caption.replace("`", ""))
-    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
+    for suffix in ("png", "pdf"):
         path = folder / f"{plot.name}.{suffix}"
-        figure.savefig(path, metadata=metadata)
+        write_whole(path, image_of(figure, suffix))
         figure.set_layout_engine("none")  # both files share the layout, which is slow to find
         yield path
     path = folder / f"{plot.name}.txt"
-    path.write_text(f"{title}.\n{caption}\n", encoding="utf-8")
+    write_atomic(path, f"{title}.\n{caption}\n")
     yield path
 
 
@@ -111,7 +133,8 @@ def _label(figure: Figure, title: str, caption: str) -> None:
     """Put the title above and the caption below, wrapped to the figure's width."""
     for axes in figure.axes:
         sns.despine(ax=axes)
-    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
     width = figure.get_size_inches()[0]
+    head = textwrap.fill(title, width=int(width * 10))
+    figure.suptitle(head, fontsize=11, fontweight="bold", x=0.01, ha="left")
     text = textwrap.fill(caption, width=int(width * 17))
     figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#555555")

@@ -32,22 +32,24 @@ class Point:
 
 
 def parameters(run: Run) -> dict[str, str]:
-    """Return what was chosen before the run, as text."""
+    """Return what was chosen before the run, as text; what is not known is left out."""
     result, clock = run.result, run.clock
     plain = ("tier", "model", "policy", "seed", "kind", "source", "time_budget_s", "belief")
-    chosen = {key: result[key] for key in plain}
-    chosen |= {key: clock[key] for key in ("time_source", "switch_cost", "cluster", "priced_as")}
+    chosen = {key: result.get(key) for key in plain}
+    timed = ("time_source", "switch_cost", "cluster", "priced_as")
+    chosen |= {key: clock.get(key) for key in timed}
     ladder = run.tier_config.get("ladder", {})
     chosen |= {"corpus": run.corpus, **{key: ladder.get(key) for key in ("gbs_min", "gbs_max")}}
     return {key: str(value) for key, value in chosen.items() if value is not None}
 
 
 def labels(run: Run) -> dict[str, str]:
-    """Return what identifies the run and where it came from, as text."""
+    """Return what identifies the run and where it came from, as text, as far as it is known."""
     result = run.result
-    plain = ("tier", "belief", "config_hash", "data_hash", "status", "perplexity_name")
-    found = {key: result[key] for key in plain}
-    found |= {"clock": run.clock["kind"], "time_source": run.clock["time_source"]}
+    who = ("model", "policy", "kind", "seed", "tier")
+    where_from = ("belief", "config_hash", "data_hash", "status", "perplexity_name")
+    found = {key: result.get(key) for key in who + where_from}
+    found |= {"clock": run.clock["kind"], "time_source": run.clock.get("time_source")}
     found["commit"] = run.info.get("commit")
     return {key: str(value) for key, value in found.items() if value is not None}
 
@@ -64,7 +66,15 @@ def points(run: Run, rows: Sequence[Ttp]) -> list[Point]:
         run: a finished run.
         rows: its TTP rows; unreached targets give no number.
     """
-    found = [*_of_steps(run), *_of_evals(run), *_totals(run), *_of_ttp(run, rows)]
+    return _once([*_of_steps(run), *_of_evals(run), *_totals(run), *_of_ttp(run, rows)])
+
+
+def curves(run: Run) -> list[Point]:
+    """Return the numbers of a run so far, each name and step once; it need not be finished."""
+    return _once([*_of_steps(run), *_of_evals(run)])
+
+
+def _once(found: Sequence[Point]) -> list[Point]:
     return list({(p.name, p.step): p for p in found}.values())
 
 

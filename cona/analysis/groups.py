@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+METHOD = "cona"
+"""The method whose claims are judged: CONA with this project's improvements."""
 ORACLE = "greedy-oracle"
 """Name of the oracle; its variants have parameters after it."""
 _FIXED = re.compile(r"fixed-best-gbs(\d+)")

@@ -24,6 +24,9 @@ Record = dict[str, Any]
 SCHEMA = 1
 """The version of result.json that this code reads."""
 
+BRINGS_ENGINE = "-engine="
+"""In the name of a policy that trains with an engine of its own, and is compared all the same."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
@@ -186,11 +189,21 @@ def _refuse_mixture(runs: Sequence[Run]) -> None:
         first = group[0]
         for run in group[1:]:
             for key in ("clock", "time_budget_s", "data_hash", "comparison_key"):
-                if run.result[key] != first.result[key]:
+                if _compared(run, first, key) != _compared(first, run, key):
                     raise RunError(
                         f"{run.name} has {key} {run.result[key]} but {first.name} has "
                         f"{first.result[key]}: they cannot be compared; delete the outdated one"
                     )
+
+
+def _compared(run: Run, other: Run, key: str) -> Any:
+    """Return what of a run must equal the other's; not the engine where a policy brings its own."""
+    value = run.result[key]
+    if key == "clock" and any(BRINGS_ENGINE in one.policy for one in (run, other)):
+        own = {"kind", "switch_path"}
+        engine = {k: v for k, v in value.get("engine", {}).items() if k not in own}
+        return {**value, "engine": engine}
+    return value
 
 
 def _metrics(path: Path, result: Record) -> bytes:

@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from cona.analysis.groups import by_policy, fixed_gbs
+from cona.analysis.groups import BOUND, METHOD, by_policy, fixed_gbs
 from cona.analysis.load import Run
 from cona.analysis.style import PANEL_HEIGHT_IN, PANEL_WIDTH_IN
 
@@ -40,6 +40,12 @@ DRAWN = (
     "without parameters are drawn: no ablations, planners and variants."
 )
 """What captions say of it."""
+_FAMILIES = {
+    "fixed batch sizes": ("offline",),
+    "online": ("online",),
+    "schedules and bounds": ("schedule", BOUND),
+}
+"""Kinds of policies that share a row of panels where there are too many for one."""
 _PARAMETER = re.compile(r"[=\d]")
 
 
@@ -53,6 +59,23 @@ def drawn(runs: Sequence[Run]) -> list[Run]:
         if fixed_gbs(run.policy) is not None
         or (run.kind not in ("offline", "ablation") and not _PARAMETER.search(run.policy))
     ]
+
+
+def families(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the drawn runs as rows of panels: one row, or, of many policies, one for each family.
+
+    `cona` is in every row, to compare with.
+    """
+    shown = drawn(runs)
+    if len(by_policy(shown)) <= MOST_LINES:
+        return {"": shown}
+    rows = {title: [r for r in shown if r.kind in kinds] for title, kinds in _FAMILIES.items()}
+    ours = [run for run in shown if run.policy == METHOD]
+    return {
+        title: [*ours, *(run for run in row if run.policy != METHOD)]
+        for title, row in rows.items()
+        if row
+    }
 
 
 def side_by_side(count: int, *, legend_in: float = 1.7) -> tuple[Figure, list[Axes]]:
@@ -73,6 +96,21 @@ def add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
         list(entries.values()),
         list(entries),
         loc="outside right center",
+        frameon=False,
+        handlelength=3.2,
+    )
+
+
+def add_row_legend(panels: Sequence[Axes]) -> None:
+    """Add a legend at the right of a row of panels, each entry of the row once."""
+    entries: dict[str, Artist] = {}
+    for panel in panels:
+        entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    panels[-1].legend(
+        list(entries.values()),
+        list(entries),
+        loc="center left",
+        bbox_to_anchor=(1.03, 0.5),
         frameon=False,
         handlelength=3.2,
     )

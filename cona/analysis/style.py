@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 import seaborn as sns
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from cona.analysis.groups import fixed_gbs
 
@@ -34,15 +36,24 @@ class LineStyle:
     marker: str
 
 
+HINDSIGHT_STYLE = LineStyle(color="#111111", dash="-", width=3.0, marker="o")
+"""Of the best fixed strategy in hindsight, which is no policy."""
 _NAMED = {
     "cona": LineStyle(color=_BLIND[3], dash="-", width=3.0, marker="o"),
     "cona-paper": LineStyle(color=_BLIND[1], dash=(0, (5, 1.5)), width=1.9, marker="s"),
+    "copus": LineStyle(color=_BLIND[0], dash=(0, (4, 1)), width=1.6, marker="^"),
+    "cbs-pessimistic": LineStyle(color=_BLIND[9], dash=(0, (1, 0.6)), width=1.8, marker="<"),
+    "cbs-optimistic": LineStyle(color="#9a8c00", dash=(0, (6, 1.5, 1, 1.5)), width=1.6, marker=">"),
+    "pollux": LineStyle(color=_BLIND[5], dash=(0, (5, 1, 1, 1, 1, 1)), width=1.6, marker="v"),
+    "norm-test": LineStyle(color=_BLIND[2], dash=(0, (2, 1.5)), width=1.8, marker="P"),
     "rampup": LineStyle(color=_BLIND[4], dash=(0, (3, 1, 1, 1)), width=1.6, marker="D"),
+    "seesaw": LineStyle(color="#6a3d9a", dash=(0, (1, 0.6)), width=1.8, marker="X"),
+    "merrill": LineStyle(color=_BLIND[7], dash=(0, (4, 1)), width=1.8, marker="h"),
     "greedy-oracle": LineStyle(color="#111111", dash=(0, (1, 1)), width=1.9, marker="*"),
 }
 _MARKERS = "v^<>Xphd"
 _DASHES = ((0, (1, 0.6)), (0, (4, 1)), (0, (6, 1.5, 1, 1.5)), (0, (2, 1.5)))
-_OTHERS = [_BLIND[i] for i in (0, 2, 5, 6, 8, 9)]
+_OTHERS = [*(_BLIND[i] for i in (0, 2, 5, 6, 9)), "#9a8c00"]  # the palette's yellow is too pale
 
 
 def gbs_color(gbs: int) -> str:
@@ -94,3 +105,16 @@ def figure_style() -> Iterator[None]:
     }
     with sns.axes_style("whitegrid"), sns.plotting_context("paper"), mpl.rc_context(rules):
         yield
+
+
+def image_of(figure: Figure, suffix: str) -> bytes:
+    """Return a figure as the content of a file that holds no date and no version.
+
+    Args:
+        figure: what to draw.
+        suffix: png or pdf.
+    """
+    content = io.BytesIO()
+    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}}[suffix]
+    figure.savefig(content, format=suffix, metadata=metadata)
+    return content.getvalue()

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cona.analysis.attribution import Attribution, State, attributions, first_strategy
-from cona.analysis.groups import by_model, by_policy, marked, unique
+from cona.analysis.groups import METHOD, by_model, by_policy, marked, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, number, page, ratio, table, yes
 from cona.analysis.notes import notes, num_seeds
 from cona.analysis.statistics import geometric_mean
 from cona.analysis.ttp import headline_target, label
 
-METHOD = "cona"
 COLUMNS = (
     *("model", "policy", "kind", "seed", "target", "headline", "state", "ttp_s"),
     *("static_policy", "static_strategy", "ttp_static_s", "ttp_sequence_at_static_s"),

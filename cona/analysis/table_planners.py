@@ -15,7 +15,7 @@ from cona.analysis.markdown import number, page, percent, table
 from cona.cost.table import table_path
 from cona.planners import Planner, query_of
 from cona.planners.report import Verdict, judge, planner, planner_names
-from cona.runlog import finite
+from cona.runlog import finite, write_atomic
 from cona.scene import Scene
 from cona.specs import TierSpec
 
@@ -88,10 +88,9 @@ def write_planners(results: Path, tier: TierSpec) -> list[Path]:
 
     found = records(tier)
     folder = results / tier.name / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
     csv, text = folder / "planners.csv", folder / "planners.md"
-    pd.DataFrame(found, columns=list(COLUMNS)).to_csv(csv, index=False)
-    text.write_text(markdown(tier, found), encoding="utf-8")
+    write_atomic(csv, pd.DataFrame(found, columns=list(COLUMNS)).to_csv(index=False))
+    write_atomic(text, markdown(tier, found))
     return [csv, text]
 
 

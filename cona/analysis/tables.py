@@ -14,11 +14,16 @@ import pandas as pd
 from cona.analysis import (
     table_attribution,
     table_gap,
+    table_profile,
+    table_sensitivity,
     table_speedup,
     table_summary,
+    table_surface,
     table_ttp,
 )
 from cona.analysis.load import Run, load_runs
+from cona.analysis.sensitivity import Sensitivity, sensitivities
+from cona.runlog import write_atomic
 
 
 def write_tables(results: Path, tier: str) -> list[Path]:
@@ -36,32 +41,40 @@ def write_tables(results: Path, tier: str) -> list[Path]:
     """
     runs = load_runs(results, tier)
     folder = results / tier / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    return [*_write_csv(folder, runs), *_write_markdown(folder, tier, runs)]
+    noise = sensitivities(runs)  # replays: once for both
+    return [*_write_csv(folder, runs, noise), *_write_markdown(folder, tier, runs, noise)]
 
 
-def _write_csv(folder: Path, runs: Sequence[Run]) -> list[Path]:
+def _write_csv(folder: Path, runs: Sequence[Run], noise: Sequence[Sensitivity]) -> list[Path]:
     tables: Mapping[str, tuple[Sequence[str], list[dict[str, Any]]]] = {
         "ttp": (table_ttp.COLUMNS, table_ttp.records(runs)),
         "speedup": (table_speedup.COLUMNS, table_speedup.records(runs)),
         "speedup_by_seed": (table_speedup.PAIR_COLUMNS, table_speedup.pair_records(runs)),
         "oracle_gap": (table_gap.COLUMNS, table_gap.records(runs)),
+        "surface": (table_surface.COLUMNS, table_surface.records(runs)),
+        "profile": (table_profile.COLUMNS, table_profile.records(runs)),
+        "sensitivity": (table_sensitivity.COLUMNS, table_sensitivity.records(noise)),
         "attribution": (table_attribution.COLUMNS, table_attribution.records(runs)),
         "summary": (table_summary.COLUMNS, table_summary.records(runs)),
     }
     paths = []
     for name, (columns, records) in tables.items():
         path = folder / f"{name}.csv"
-        pd.DataFrame(records, columns=list(columns)).to_csv(path, index=False)
+        write_atomic(path, pd.DataFrame(records, columns=list(columns)).to_csv(index=False))
         paths.append(path)
     return paths
 
 
-def _write_markdown(folder: Path, tier: str, runs: Sequence[Run]) -> list[Path]:
+def _write_markdown(
+    folder: Path, tier: str, runs: Sequence[Run], noise: Sequence[Sensitivity]
+) -> list[Path]:
     texts = {
         "ttp": table_ttp.markdown(tier, runs),
         "speedup": table_speedup.markdown(tier, runs),
         "oracle_gap": table_gap.markdown(tier, runs),
+        "surface": table_surface.markdown(tier, runs),
+        "profile": table_profile.markdown(tier, runs),
+        "sensitivity": table_sensitivity.markdown(tier, runs, noise),
         "attribution": table_attribution.markdown(tier, runs),
         "summary": table_summary.markdown(tier, runs),
         "switches": table_summary.switches_markdown(tier, runs),
@@ -69,6 +82,6 @@ def _write_markdown(folder: Path, tier: str, runs: Sequence[Run]) -> list[Path]:
     paths = []
     for name, text in texts.items():
         path = folder / f"{name}.md"
-        path.write_text(text, encoding="utf-8")
+        write_atomic(path, text)
         paths.append(path)
     return paths

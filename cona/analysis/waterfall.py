@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cona.analysis.attribution import Attribution, Retimed
-from cona.analysis.groups import fixed_gbs, unique
+from cona.analysis.groups import METHOD, fixed_gbs, unique
 from cona.analysis.statistics import geometric_mean
-
-METHOD = "cona"
 
 
 @dataclass(frozen=True, kw_only=True)

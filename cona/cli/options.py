@@ -10,12 +10,18 @@ import click
 import yaml
 
 from cona import config
+from cona.cli import names
 from cona.engine.factory import lacking
-from cona.errors import ConfigError
+from cona.errors import ConfigError, shown
 from cona.specs import TierSpec
 
 tier_option = click.option(
-    "--tier", "tier_name", default="quick", show_default=True, help="Tier, or a YAML file of one."
+    "--tier",
+    "tier_name",
+    default="quick",
+    show_default=True,
+    shell_complete=names.tiers,
+    help="Tier, tier@scale like paper@tiny, or a YAML file of one.",
 )
 out_option = click.option(
     "--out",
@@ -26,8 +32,12 @@ out_option = click.option(
     help="Results root; runs are in <out>/<tier>/<model>/<policy>/seed<k>/.",
 )
 data_option = click.option(
-    "--data", "corpus", metavar="CORPUS", help="stdlib or text:<path>; default: the tier's."
+    "--data",
+    "corpus",
+    metavar="CORPUS",
+    help="stdlib, wikitext-103, wikitext:<folder> or text:<path>; default: the tier's.",
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def load_tier(name: str, corpus: str | None = None, changes: Iterable[str] = ()) -> TierSpec:
@@ -54,7 +64,7 @@ def for_real_ranks(tier: TierSpec, changes: Iterable[str]) -> tuple[TierSpec, li
     values = {f"techniques.{k}": v for k, v in lacking(tier.engine, tier.techniques).items()}
     values = {key: value for key, value in values.items() if key not in asked}
     told = [
-        f"{key} is set to {v}: the {tier.engine.kind} engine has no more"
+        f"{key} is set to {v}: the nearest that the tier's engine, {tier.engine.kind}, has"
         for key, v in values.items()
     ]
     return (config.override(tier, values) if values else tier), told
@@ -64,8 +74,8 @@ def parse_change(text: str) -> tuple[str, Any]:
     """Split KEY=VALUE; the value is read as YAML. Raises ConfigError."""
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise ConfigError(f"--set '{text}': expected KEY=VALUE like budget.iterations=50")
+        raise ConfigError(f"--set {shown(text)}: expected KEY=VALUE like budget.iterations=50")
     try:
         return key, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set '{text}': '{value}' is not a YAML value") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no such date
+        raise ConfigError(f"--set {key}: {shown(value)} is not a YAML value") from error

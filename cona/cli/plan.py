@@ -9,8 +9,13 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from cona.cli import names
+from cona.cli.group import Grouped
+from cona.cli.options import json_option
+from cona.specs import LARGEST_GBS
+
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-COUNT = click.IntRange(min=1)
+COUNT = click.IntRange(min=1, max=LARGEST_GBS)
 TECHNIQUES = (
     click.option("--zero", type=int, multiple=True, default=[0], help="ZeRO stage, 0 to 3."),
     click.option("--recompute", multiple=True, default=["none"], help="none, selective or full."),
@@ -20,7 +25,11 @@ TECHNIQUES = (
 )
 
 PLANNERS = (
-    click.option("--planner", help="Ask this baseline, or all of them, instead of searching."),
+    click.option(
+        "--planner",
+        shell_complete=names.planners,
+        help="Ask this baseline, or all of them, instead of searching.",
+    ),
     click.option(
         "--profile",
         type=click.Path(path_type=Path),
@@ -46,19 +55,50 @@ def with_techniques(command: CommandT) -> CommandT:
     return command
 
 
-@click.command(short_help="Rank the strategies of a model on a cluster.")
-@click.option("--model", help="Model, YAML file, or a Hugging Face config.json.")
-@click.option("--cluster", help="Cluster like dgx-h100@4, or a YAML file of one.")
+GROUPS = {
+    "What is planned": ("model", "cluster", "gbs", "ladder", "gbs_max", "seq", "mbs_max", "preset"),
+    "Techniques; one that is repeated is searched over": (
+        "zero",
+        "recompute",
+        "sequence_parallel",
+        "virtual_stages",
+        "context_parallel",
+    ),
+    "Published planners": PLANNER_OPTIONS,
+    "Answer": ("top", "as_json", "trainer", "figure"),
+}
+
+
+@click.command(
+    cls=Grouped, groups=GROUPS, short_help="Rank the strategies of a model on a cluster."
+)
+@click.option(
+    "--model",
+    shell_complete=names.models,
+    help="Model, YAML file, or a Hugging Face config.json.",
+)
+@click.option(
+    "--cluster",
+    shell_complete=names.clusters,
+    help="Cluster like dgx-h100@4, or a YAML file of one.",
+)
 @click.option("--gbs", type=COUNT, help="Global batch size, samples; with --ladder the least.")
 @click.option("--ladder", is_flag=True, help="The best layout of every gbs instead.")
 @click.option("--gbs-max", type=COUNT, default=256, show_default=True, help="Last of --ladder.")
 @click.option("--seq", type=COUNT, help="Tokens per sample; default: the model's.")
 @click.option("--mbs-max", type=COUNT, default=32, show_default=True, help="Largest micro-batch.")
 @with_techniques
-@click.option("--preset", help="Cost model; default: the best there is.")
+@click.option(
+    "--preset", shell_complete=names.presets, help="Cost model; default: the best there is."
+)
 @click.option("--top", type=COUNT, default=10, show_default=True, help="How many to show.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--emit", "trainer", help="Print the best one for megatron, deepspeed, torchtitan.")
+@json_option
+@click.option(
+    "--emit",
+    "trainer",
+    shell_complete=names.trainers,
+    help="Print the best one for megatron, deepspeed, torchtitan.",
+)
 @click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), help="Draw to a file.")
 @with_planners
 def plan(**options: Any) -> None:
@@ -66,6 +106,9 @@ def plan(**options: Any) -> None:
 
     ZeRO, recomputation, sequence parallelism, interleaving and context parallelism are off unless
     asked for; an option that is given more than once is searched over.
+
+    With --json: model, seq_length, cluster, num_gpus, preset, calibrated, clock, and rungs; with
+    --planner: planners, and what is true of their plans. Seconds, bytes, samples.
 
     \b
     Examples:

@@ -9,6 +9,7 @@ import click
 
 from cona import config
 from cona.cli import plan_text
+from cona.cli.terminal import say
 from cona.cost import TimeModel, time_model, time_models
 from cona.cost.ranking import Ranked, rank
 from cona.emit import TRAINERS, emit, why_not
@@ -96,8 +97,7 @@ def show(request: Request, about: plan_text.About, rungs: tuple[Rung, ...]) -> N
     if request.as_json:
         click.echo(plan_text.as_json(about, rungs))
     else:
-        text = plan_text.ladder(about, rungs) if request.ladder else plan_text.top(about, rungs[0])
-        click.echo(text)
+        say(plan_text.ladder(about, rungs) if request.ladder else plan_text.top(about, rungs[0]))
 
 
 def calibrated(prices: TimeModel) -> bool | None:

@@ -11,6 +11,7 @@ import click
 from cona import config
 from cona.cli import planner_text
 from cona.cli.plan_answer import Request, ladder_rungs, load_model
+from cona.cli.terminal import say, steps
 from cona.cost import TimeModel, time_model
 from cona.cost.profile import ProfileCosts
 from cona.errors import ConfigError
@@ -38,13 +39,13 @@ class PlannerRequest:
 def answer(request: PlannerRequest) -> None:
     """Ask the planners, and print the report. Raises ConfigError."""
     names, subject = chosen_names(request.planner), Subject.of(request)
-    rungs = _rungs(request.plan)
-    verdicts = [subject.verdict(name, gbs) for gbs in rungs for name in names]
+    questions = [(name, gbs) for gbs in _rungs(request.plan) for name in names]
+    verdicts = [subject.verdict(*question) for question in steps(questions, "asking planners")]
     found_any(verdicts)
     if request.plan.as_json:
         click.echo(planner_text.as_json(subject.about, verdicts, all_plans=request.all_plans))
     else:
-        click.echo(planner_text.as_text(subject.title, verdicts, all_plans=request.all_plans))
+        say(planner_text.as_text(subject.title, verdicts, all_plans=request.all_plans))
 
 
 def _rungs(request: Request) -> tuple[int, ...]:

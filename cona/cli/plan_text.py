@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cona.cli.terminal import Cells, json_text, table
 from cona.cost.ranking import PART_WORDS, NextBatch, Ranked
 from cona.planning import Rung
 from cona.specs import ClusterSpec, ModelSpec
 
-Cells = Sequence[str]
-_FIGURE = re.compile(r"-|[\d.,]+(e[+-]\d+)?")
+HEAD = ("#", "strategy", "s", "samples/s", "GB/GPU", "what takes longest")
+DROP = ("GB/GPU", "samples/s")
+"""Columns that a narrow terminal does without."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def top(about: About, rung: Rung) -> str:
     shares = [(str(i), *(_percent(one, p) for p in parts)) for i, one in enumerate(ranked, start=1)]
     blocks = [
         about.title,
-        table(("#", "strategy", "s", "samples/s", "GB/GPU", "what takes longest"), times),
+        table(HEAD, times, drop=DROP),
         "Breakdown in % of the iteration:",
         table(("#", *parts), shares),
     ]
@@ -73,21 +73,9 @@ def top(about: About, rung: Rung) -> str:
 
 def ladder(about: About, rungs: Sequence[Rung]) -> str:
     """Return the best strategy of each global batch size and when the next one wins."""
-    head = ("gbs", "strategy", "s", "samples/s", "GB/GPU", "what takes longest", "next")
+    head = ("gbs", *HEAD[1:], "next")
     lines = [_ladder_cells(rung) for rung in rungs]
-    return f"{about.title}\n\n{table(head, lines)}"
-
-
-def table(head: Cells, lines: Sequence[Cells]) -> str:
-    """Return columns as text: words to the left, columns of figures to the right."""
-    columns = [_column(cells) for cells in zip(head, *lines, strict=True)]
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-
-
-def _column(cells: Cells) -> list[str]:
-    width = max(map(len, cells))
-    is_figures = all(_FIGURE.fullmatch(cell) for cell in cells[1:])
-    return [cell.rjust(width) if is_figures else cell.ljust(width) for cell in cells]
+    return f"{about.title}\n\n{table(head, lines, drop=DROP)}"
 
 
 def as_json(about: About, rungs: Sequence[Rung]) -> str:
@@ -103,7 +91,7 @@ def as_json(about: About, rungs: Sequence[Rung]) -> str:
             for rung in rungs
         ],
     }
-    return json.dumps(content, indent=2, allow_nan=False)
+    return json_text(content)
 
 
 def _figures(one: Ranked) -> tuple[str, str, str]:

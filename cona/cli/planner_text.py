@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cona.cli.plan_text import table
+from cona.cli.terminal import json_text, table
 from cona.planners import Plan, StagePlan
 from cona.planners.report import Verdict
 from cona.runlog import finite
@@ -24,11 +23,13 @@ HEAD = (
     "search s",
     "plans",
 )
+DROP = ("plans", "search s", "GB/GPU", "believed s")
+"""Columns that a narrow terminal does without, the least important first."""
 
 
 def as_text(title: str, verdicts: Sequence[Verdict], *, all_plans: bool) -> str:
     """Return the report for people: a line each, remarks below, then all plans if asked for."""
-    blocks = [title, table(HEAD, [_cells(one) for one in verdicts])]
+    blocks = [title, table(HEAD, map(_cells, verdicts), drop=DROP)]
     remarks = [
         f"{one.planner} at gbs {one.gbs}: {text}" for one in verdicts if (text := remark(one))
     ]
@@ -81,7 +82,7 @@ def _gb(plan: Plan) -> str:
 def as_json(about: dict[str, Any], verdicts: Sequence[Verdict], *, all_plans: bool) -> str:
     """Return the report for programs; what is unknown or infinite is null."""
     rows = [_fields(one, all_plans=all_plans) for one in verdicts]
-    return json.dumps(about | {"planners": rows}, indent=2, allow_nan=False)
+    return json_text(about | {"planners": rows})
 
 
 def _fields(one: Verdict, *, all_plans: bool) -> dict[str, Any]:

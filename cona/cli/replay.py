@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from cona import config
-from cona.cli.options import load_tier, parse_change
+from cona.cli import names
+from cona.cli.options import json_option, load_tier, parse_change
+from cona.cli.terminal import say, say_json, working
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
 
 if TYPE_CHECKING:
@@ -20,18 +22,33 @@ BUDGET = "budget.iterations="
 
 @click.command(short_help="The chain a policy would take on a recorded trace.")
 @click.option("--trace", "trace_path", required=True, type=Path, help="CSV, or a run directory.")
-@click.option("--policy", required=True, help="Policy; see `cona policies`.")
-@click.option("--model", required=True, help="Model; a proxy is priced as its full-size one.")
-@click.option("--cluster", help="Cluster like dgx-h100@512; default: the tier's.")
+@click.option(
+    "--policy",
+    required=True,
+    shell_complete=names.policies,
+    help="Policy; see `cona policies`.",
+)
+@click.option(
+    "--model",
+    required=True,
+    shell_complete=names.models,
+    help="Model; a proxy is priced as its full-size one.",
+)
+@click.option(
+    "--cluster",
+    shell_complete=names.clusters,
+    help="Cluster like dgx-h100@512; default: the tier's.",
+)
 @click.option(
     "--tier",
     "tier_name",
+    shell_complete=names.tiers,
     help=f"Tier, or a YAML file of one; default: the recorded run's, else {DEFAULT_TIER}.",
 )
 @click.option(
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Replace a setting of the tier."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def replay(
     trace_path: Path,
     policy: str,
@@ -46,6 +63,9 @@ def replay(
     Nothing is trained. A CSV has the columns samples,gns[,gns_se], all in samples: linear between
     rows, held beyond its ends; a budget that ends before it is lengthened. A recorded run (its
     directory, or its metrics.jsonl) shows the policy the very terms that the run saw.
+
+    With --json: policy, model, priced_as, cluster, num_gpus, tier, clock, time_source, belief,
+    switch_cost, rungs, time_budget_s, samples, train_s, notes, and stages.
 
     \b
     Examples:
@@ -64,17 +84,29 @@ def replay(
     request = ReplayRequest(
         tier=tier, model=model, policy=policy, covers_trace=may_lengthen(trace, changes)
     )
-    found = walk(request, trace)
-    click.echo(replay_text.as_json(found) if as_json else replay_text.as_text(found))
+    with working(f"replaying {policy}"):
+        found = walk(request, trace)
+    if as_json:
+        click.echo(replay_text.as_json(found))
+    else:
+        say(replay_text.as_text(found))
 
 
 @click.command(short_help="Write a run's gradient noise as a CSV for `cona replay`.")
 @click.argument("run", metavar="RUN", type=Path)
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
-def trace(run: Path, out: Path) -> None:
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write.",
+)
+@json_option
+def trace(run: Path, out: Path, as_json: bool) -> None:
     """Write the GNS of RUN, a run directory or its metrics.jsonl, as samples,gns,gns_se.
 
     Iterations before the first estimate with an interval are left out.
+
+    With --json: out, num_rows, num_iterations.
 
     \b
     Example:
@@ -84,7 +116,11 @@ def trace(run: Path, out: Path) -> None:
     from cona.replay.trace_csv import write_csv
 
     recording = read_recording(run / "metrics.jsonl" if run.is_dir() else run)
-    click.echo(f"{out}: {write_csv(recording, out)} rows of {len(recording.steps)} iterations")
+    num_rows, num_iterations = write_csv(recording, out), len(recording.steps)
+    if as_json:
+        say_json({"out": str(out), "num_rows": num_rows, "num_iterations": num_iterations})
+    else:
+        say(f"{out}: {num_rows} rows of {num_iterations} iterations")
 
 
 def may_lengthen(trace: Trace, changes: tuple[str, ...]) -> bool:

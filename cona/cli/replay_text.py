@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from cona.cli.plan_text import table
+from cona.cli.terminal import json_text, table
 from cona.replay.replay import Replay, ReplayStage
 
 HEAD = ("#", "strategy", "samples", "s/iteration", "believed", "iterations", "s", "switch s", "GNS")
+DROP = ("believed", "iterations", "samples")
+"""Columns that a narrow terminal does without, the least important first."""
 
 
 def as_text(found: Replay) -> str:
     """Return the stages as a table, then why each was chosen, what was adapted, and the totals."""
     lines = [_cells(i, stage) for i, stage in enumerate(found.stages, start=1)]
     reasons = [f"{i}  {stage.reason}" for i, stage in enumerate(found.stages, start=1)]
-    blocks = [_title(found), table((*HEAD,), lines), "\n".join(["Why:", *reasons]), _totals(found)]
+    blocks = [
+        _title(found),
+        table(HEAD, lines, drop=DROP),
+        "\n".join(["Why:", *reasons]),
+        _totals(found),
+    ]
     return "\n\n".join([*blocks, *(f"Note: {note}." for note in found.notes)])
 
 
@@ -74,7 +80,7 @@ def as_json(found: Replay) -> str:
         "notes": list(found.notes),
         "stages": [_fields(stage) for stage in found.stages],
     }
-    return json.dumps(content, indent=2, allow_nan=False)
+    return json_text(content)
 
 
 def _fields(stage: ReplayStage) -> dict[str, Any]:

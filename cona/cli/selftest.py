@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cona.cli.lists import json_option
+from cona.cli.options import json_option
+from cona.cli.terminal import say, say_json, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from cona.selftest import SelfTest, Verdict
 
 FAMILIES = ("gpt", "llama", "bert")
@@ -57,6 +55,8 @@ def selftest(
     The losses, both terms of the gradient noise scale and the gradient norm of 5 iterations must
     be equal, and so must the losses of 20 iterations that go through all layouts by live switches.
     The exit status is 0 only if all are.
+
+    With --json: passed, nproc, hardware, tolerances, and cases with their differences.
 
     \b
     Examples:
@@ -123,49 +123,30 @@ def show_json(verdicts: Sequence[Verdict], nproc: int, hardware: str) -> None:
         "tolerances": TOLERANCES,
         "cases": [verdict.record() for verdict in verdicts],
     }
-    click.echo(json.dumps(report, indent=2, allow_nan=False))
+    say_json(report)
 
 
 def show_table(verdicts: Sequence[Verdict], nproc: int, hardware: str) -> None:
     """Print a line for each case, the reasons of those that did not end, and a last line."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(table(verdicts, f"largest relative differences, {nproc} ranks, {hardware}"))
-    for verdict in verdicts:
-        if verdict.note:
-            click.echo(f"{verdict.case.family} {verdict.case}: {verdict.note}")
-    passed = sum(verdict.passed for verdict in verdicts)
-    click.echo(f"{passed} of {len(verdicts)} passed; {tolerances(verdicts)}")
-
-
-def table(verdicts: Sequence[Verdict], title: str) -> Table:
-    """Return the table of differences."""
-    from rich import box
-    from rich.table import Table
-
     from cona.selftest import QUANTITIES
 
-    lines = Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        collapse_padding=True,
-    )
-    for header in ("family", "precision", "layout"):
-        lines.add_column(header, no_wrap=True)
-    for header in QUANTITIES:
-        lines.add_column(header, justify="right", no_wrap=True)
-    lines.add_column("result", no_wrap=True)
+    say(f"Largest relative differences, {nproc} ranks, {hardware}")
+    head = ("family", "precision", "layout", *QUANTITIES, "result")
+    say(table(head, [_cells(verdict) for verdict in verdicts], drop=QUANTITIES))
     for verdict in verdicts:
-        found = verdict.differences
-        cells = [f"{found[name]:.1e}" if name in found else "-" for name in QUANTITIES]
-        result = "[green]pass[/]" if verdict.passed else "[red]FAIL[/]"
-        case = verdict.case
-        lines.add_row(case.family, case.precision, str(case), *cells, result)
-    return lines
+        if verdict.note:
+            say(f"{verdict.case.family} {verdict.case}: {verdict.note}")
+    passed = sum(verdict.passed for verdict in verdicts)
+    say(f"{passed} of {len(verdicts)} passed; {tolerances(verdicts)}")
+
+
+def _cells(verdict: Verdict) -> list[str]:
+    from cona.selftest import QUANTITIES
+
+    case, found = verdict.case, verdict.differences
+    differences = [f"{found[name]:.1e}" if name in found else "-" for name in QUANTITIES]
+    result = "pass" if verdict.passed else "FAIL"
+    return [case.family, case.precision, str(case), *differences, result]
 
 
 def tolerances(verdicts: Sequence[Verdict]) -> str:

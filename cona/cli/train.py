@@ -1,4 +1,4 @@
-"""`cona data` and `cona run`: prepare text, train policies."""
+"""`cona run`: train policies."""
 
 from __future__ import annotations
 
@@ -12,35 +12,43 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from cona import config, launch, rank
-from cona.cli.options import data_option, for_real_ranks, load_tier, out_option, tier_option
+from cona.cli import names
+from cona.cli.group import Grouped
+from cona.cli.options import (
+    data_option,
+    for_real_ranks,
+    load_tier,
+    out_option,
+    tier_option,
+)
 from cona.errors import ConfigError
 from cona.interrupt import requeued
-from cona.specs import ClockKind, ClusterSpec, ModelSpec, TierSpec
+from cona.specs import ClockKind, ClusterSpec, TierSpec
 
 if TYPE_CHECKING:
     from cona.engine.ranks import Leader
     from cona.runner import RunRequest
 
 
-@click.command()
-@click.option("--model", "models", multiple=True, help="Only this model; may be repeated.")
-@tier_option
-@data_option
-def data(models: tuple[str, ...], tier_name: str, corpus: str | None) -> None:
-    """Prepare the corpora of a tier: text, tokenizers and tokens, cached."""
-    tier = load_tier(tier_name, corpus)
-    specs = [config.load(ModelSpec, model) for model in models or tier.models]
-    from cona.data import prepare
-
-    for spec in specs:
-        prepared = prepare(tier.data.corpus, spec)
-        sizes = ", ".join(f"{len(tokens)} {split}" for split, tokens in prepared.tokens.items())
-        click.echo(f"{spec.name}: {tier.data.corpus}, tokens: {sizes}; {prepared.content_hash}")
+GROUPS = {
+    "What is trained": ("model", "policies", "seeds", "tier_name", "corpus", "changes"),
+    "Real ranks": ("clock", "nproc"),
+    "Where, and what is said": ("results", "dry_run", "quiet"),
+}
 
 
-@click.command(short_help="Train one model under one or more policies.")
-@click.option("--model", required=True, help="Model; see `cona models`.")
-@click.option("--policy", "policies", multiple=True, required=True, help="Policy; may be repeated.")
+@click.command(cls=Grouped, groups=GROUPS, short_help="Train one model under one or more policies.")
+@click.option(
+    "--model", required=True, shell_complete=names.models, help="Model; see `cona models`."
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    required=True,
+    shell_complete=names.policies,
+    help="Policy; may be repeated.",
+)
 @click.option(
     "--seed", "seeds", multiple=True, type=int, default=[0], help="Seed; may be repeated."
 )
@@ -77,7 +85,8 @@ def run(
 ) -> None:
     """Train MODEL under each POLICY and SEED, one after the other.
 
-    Finished runs are skipped, stopped ones continue where they were.
+    Finished runs are skipped, stopped ones continue where they were. What a program wants to know
+    of a run is in its result.json.
 
     \b
     Examples:
@@ -88,6 +97,7 @@ def run(
     """
     from cona import registry
     from cona.runner import RunRequest
+    from cona.scene import Scene
 
     tier = load_tier(tier_name, corpus, (*changes, *([f"clock.kind={clock}"] if clock else [])))
     if tier.clock.kind == "measured":
@@ -96,9 +106,9 @@ def run(
         raise ConfigError(
             f"--nproc {nproc}: the modelled clock needs no ranks; add --clock measured"
         )
-    config.load(ModelSpec, model)
+    scene = Scene.of(tier, model)
     for policy in policies:
-        registry.policy(policy)
+        scene.with_engine_of(registry.policy(policy))
     requests = [
         RunRequest(tier=tier, model=model, policy=policy, seed=seed, results=results)
         for policy, seed in product(policies, seeds)
@@ -160,10 +170,25 @@ def is_finished(request: RunRequest) -> bool:
 def plan(request: RunRequest) -> str:
     """Return in words what a run would do."""
     if not (request.folder / "result.json").exists():
-        return "to be trained"
+        return f"to be trained, for {budget(request)}"
     if is_finished(request):
         return "finished: would be skipped"
     return "has a result of other settings or text: would be set aside, and trained anew"
+
+
+def budget(request: RunRequest) -> str:
+    """Return in words how long a run would be."""
+    from cona import registry
+    from cona.scene import Scene
+
+    scene = Scene.of(request.tier, request.model)
+    scene = scene.with_engine_of(registry.policy(request.policy))
+    return f"{scene.time_budget_s:,.1f} {unit(scene.tier.clock.kind)}"
+
+
+def unit(clock: ClockKind | None) -> str:
+    """Return what a clock counts."""
+    return "s" if clock == "measured" else "modelled s"
 
 
 def train(request: RunRequest, *, progress: bool) -> None:
@@ -195,7 +220,7 @@ def written_ns(path: Path) -> int | None:
 
 def describe(result: dict[str, Any]) -> str:
     """Return a result in words: status, perplexity, seconds and switches."""
-    seconds = {"measured": "s"}.get(result.get("clock", {}).get("kind"), "modelled s")
+    seconds = unit(result.get("clock", {}).get("kind"))
     ppl = result["ppl"] and f"{result['perplexity_name']} {result['ppl']:.2f}"
     return (
         f"{result['status']}, {ppl or 'no perplexity'} after {result['train_s']:.0f} {seconds}, "

@@ -12,6 +12,7 @@ import numpy as np
 
 from cona.controller.bias import BiasCorrection
 from cona.controller.stage import Stage, best_per_rung, gns_details
+from cona.gns import LARGEST_TERM
 from cona.policy import Decision, Details, Observation, Problem
 from cona.runlog import finite
 from cona.strategy import Layout, Strategy
@@ -87,7 +88,7 @@ class ImprovedRule:
         """Return the eligible strategy with the largest net gain, if any."""
         if seen.last_switch_s is not None:
             self._switch_costs_s.append(seen.last_switch_s)
-        if seen.is_warmup:
+        if not seen.tells_time:
             return Decision(strategy=None, reason="warming up", quiet=True)
         self._stage.add(seen.iteration_s)
         if self._stage.num_iterations == 1:
@@ -104,7 +105,7 @@ class ImprovedRule:
             return Decision(strategy=None, reason="too few iterations", quiet=True)
         if seen.samples - self._stage.start_samples < self._limits.min_samples:
             return Decision(strategy=None, reason="too few samples", quiet=True)
-        if seen.gns.num_terms < 2:
+        if seen.gns.num_terms < 2 or not seen.gns.is_known:
             return Decision(strategy=None, reason="no GNS estimate yet")
         pool = self._candidates
         t_next = pool.modelled_s * self._correction()
@@ -123,6 +124,7 @@ class ImprovedRule:
     def _ratios(self, seen: Observation, t_next: np.ndarray) -> np.ndarray:
         gbs, t_cur = seen.strategy.gbs, self._stage.time_s
         u = max(seen.gns.mu_sq / seen.gns.tr_sigma, 0.0) if seen.gns.tr_sigma > 0 else 0.0
+        u = min(u, LARGEST_TERM)
         pool = self._candidates.gbs
         return (t_cur / t_next) * (pool / gbs) * (1 + gbs * u) / (1 + pool * u)
 
@@ -187,10 +189,10 @@ class ImprovedRule:
             **gns_details(seen.gns),
             "gns_star": self._next_crossing(seen.strategy),
             "t_cur_s": self._stage.time_s,
-            "t_next_s": float(t_next[index]),
-            "r": float(r[index]),
-            "net_s": float(net[index]),
-            "cost_s": float(cost[index]),
+            "t_next_s": finite(float(t_next[index])),
+            "r": finite(float(r[index])),
+            "net_s": finite(float(net[index])),
+            "cost_s": finite(float(cost[index])),
             "next": str(pool[index]),
         }
         if useful.any():

@@ -49,7 +49,7 @@ class PaperRule:
 
     def decide(self, seen: Observation) -> Decision:
         """Return whether R > 1 for the next larger batch, or the fallback's step back."""
-        if not seen.is_warmup:
+        if seen.tells_time:
             self._stage.add(seen.iteration_s)
         self._gns.update(seen.terms, seen.strategy.gbs)
         self._last_gns = self._gns.estimate().gns or self._last_gns
@@ -85,7 +85,7 @@ class PaperRule:
             "gns_star": finite(crossing_gns(current.gbs, t_cur, candidate.gbs, t_next)),
             "t_cur_s": t_cur,
             "t_next_s": t_next,
-            "r": r,
+            "r": finite(r),
             "next": str(candidate),
         }
         if r > 1:

@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from cona.config import load_file
 from cona.errors import ConfigError, nearest
 from cona.specs import Spec
+from cona.storage import put
 
 PROFILES = ("debug", "megatron-deepspeed", "tuned")
 """Software stacks: deterministic unfused test runs; unfused training code; fused kernels."""
@@ -99,7 +100,7 @@ class Calibration(Spec):
         """Write the calibration as YAML; raises ConfigError if the file cannot be written."""
         text = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, width=100)
         try:
-            path.write_text(text, encoding="utf-8")
+            put(path, text.encode())
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
 

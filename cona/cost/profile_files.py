@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from cona import config
 from cona.errors import ConfigError, nearest
-from cona.specs import LinkSpec, ModelSpec, NonNegativeFloat, Spec, TrainingSpec
+from cona.specs import Count, LinkSpec, ModelSpec, NonNegative, Positive, Spec, TrainingSpec
 
 SizePair = Annotated[str, Field(pattern=r"^\d+, ?\d+$")]
 """A measured size as text: ``tp,mbs``."""
@@ -25,9 +25,9 @@ SizePair = Annotated[str, Field(pattern=r"^\d+, ?\d+$")]
 class LinkProfile(Spec):
     """One tier of a measured network."""
 
-    bandwidth_gb_s: PositiveFloat
+    bandwidth_gb_s: Positive
     """Measured bandwidth in GB/s (1e9 bytes per second) in one direction."""
-    latency_us: NonNegativeFloat = 0.0
+    latency_us: NonNegative = 0.0
     """Latency of one message or collective in microseconds."""
 
     @property
@@ -41,19 +41,19 @@ class LinkProfile(Spec):
 class ShapeProfile(Spec):
     """The shape of the model that was measured."""
 
-    num_layers: PositiveInt
+    num_layers: Count
     """Transformer layers; layers.csv has two more: embedding and head."""
-    hidden_size: PositiveInt
+    hidden_size: Count
     """Width of the residual stream, h."""
-    num_heads: PositiveInt
+    num_heads: Count
     """Attention heads."""
-    num_kv_heads: PositiveInt | None = None
+    num_kv_heads: Count | None = None
     """Key/value heads; None: as many as attention heads."""
-    ffn_size: PositiveInt | None = None
+    ffn_size: Count | None = None
     """Inner width of the feed-forward block; None: 4h."""
-    vocab_size: PositiveInt
+    vocab_size: Count
     """Tokens of the vocabulary, V."""
-    seq_length: PositiveInt
+    seq_length: Count
     """Tokens per sample, s."""
     family: Literal["gpt", "bert", "llama"] = "gpt"
     """Kind of layers."""
@@ -76,19 +76,19 @@ class ProfileSpec(Spec):
     """profile.yaml: what was measured of the whole, and on what."""
 
     model: ShapeProfile
-    gpus_per_node: PositiveInt
+    gpus_per_node: Count
     """GPUs of a node."""
-    gpu_memory_gb: PositiveFloat
+    gpu_memory_gb: Positive
     """Memory of one GPU in GB (1e9 bytes): the limit."""
     intra_node: LinkProfile
     """Link between GPUs of one node."""
     inter_node: LinkProfile
     """Link between nodes, as one GPU sees it."""
-    optimizer_ms: NonNegativeFloat
+    optimizer_ms: NonNegative
     """The optimizer's step of the whole model on one GPU, milliseconds."""
-    forward_backward_ms: NonNegativeFloat | dict[SizePair, NonNegativeFloat]
+    forward_backward_ms: NonNegative | dict[SizePair, NonNegative]
     """One micro-batch through the whole model: a number, or one for each ``tp,mbs``."""
-    batch_generator_ms: NonNegativeFloat = 0.0
+    batch_generator_ms: NonNegative = 0.0
     """Fetching one micro-batch, milliseconds."""
 
 

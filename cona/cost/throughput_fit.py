@@ -34,6 +34,11 @@ class StepTimes:
         self._log_sums: dict[Configuration, tuple[float, int]] = {}
         self._dp = 1
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was observed: then there is nothing to fit."""
+        return not self._log_sums
+
     def add(self, strategy: Strategy, iteration_s: float) -> None:
         """Add one observed iteration, seconds."""
         key = (strategy.mbs, strategy.num_microbatches)

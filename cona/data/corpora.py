@@ -8,15 +8,19 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
+from cona.data import wikitext
 from cona.errors import DataError
 
 SPLITS = ("train", "valid", "probe")
+
+CORPORA = "stdlib, wikitext-103, wikitext:<folder>, text:<path>"
+"""What a corpus may be called, for messages."""
 
 HELD_OUT_SLOTS = {10: "valid", 21: "probe"}
 """Of every NUM_SLOTS stretches of a `text:` corpus, the ones that are not trained on."""
@@ -38,18 +42,19 @@ class Corpus:
     """Text files in a fixed order, and the rule that deals them to the splits."""
 
     name: str
-    """As the user wrote it: `stdlib` or `text:<path>`."""
+    """As the user wrote it, e.g. `stdlib` or `text:<path>`."""
     files: tuple[tuple[str, bytes], ...]
     """Path relative to the corpus, with forward slashes, and content of each file."""
-    split_rule: Literal["path", "position"]
-    """path: a file's path decides for the whole file; position: see `split_by_position`."""
+    split_rule: Literal["path", "position", "articles"]
+    """path: a file's path decides for the whole file; position: see `split_by_position`; articles:
+    a file is a split, by its name, and is cut into articles."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of the text and the split rule; a `text:` corpus may be moved and renamed."""
         total = hashlib.sha256(f"{self.split_rule}-1".encode())
         for name, content in self.files:
-            deciding_name = name if self.split_rule == "path" else ""
+            deciding_name = "" if self.split_rule == "position" else name
             total.update(f"\0{deciding_name}\0{len(content)}\0".encode())
             total.update(content)
         return total.hexdigest()
@@ -61,14 +66,19 @@ class Corpus:
             DataError: a file is not UTF-8.
         """
         texts = [self._decode(name, content) for name, content in self.files]
-        if self.split_rule == "position":
-            labelled = split_by_position(texts)
-        else:
-            splits = [split_of(name) for name, _ in self.files]
-            labelled = list(zip(splits, texts, strict=True))
+        labelled = self._labelled([name for name, _ in self.files], texts)
         return {
             s: [text for split, text in labelled if split == s and text.strip()] for s in SPLITS
         }
+
+    def _labelled(self, names: Sequence[str], texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Return pairs of split and document, in order."""
+        if self.split_rule == "position":
+            return split_by_position(texts)
+        if self.split_rule == "articles":
+            pairs = zip(names, map(wikitext.articles, texts), strict=True)
+            return [(name, article) for name, articles in pairs for article in articles]
+        return [(split_of(name), text) for name, text in zip(names, texts, strict=True)]
 
     def _decode(self, name: str, content: bytes) -> str:
         try:
@@ -85,18 +95,30 @@ def read_corpus(corpus: str) -> Corpus:
 
     Args:
         corpus: `stdlib`, the running Python's standard library as source text (no tests, no
-            installed packages); or `text:<path>`, a UTF-8 file or a folder of them, walked in
-            sorted order without hidden names.
+            installed packages); `wikitext-103`, through the library `datasets`;
+            `wikitext:<folder>`, where its files lie; or `text:<path>`, a UTF-8 file or a folder of
+            them, walked in sorted order without hidden names.
 
     Raises:
         DataError: the name has another form, nothing is there, or it cannot be read.
     """
+    if not is_corpus(corpus):
+        raise DataError(f"unknown corpus '{corpus}': valid: {CORPORA}")
     if corpus == "stdlib":
         return _stdlib()
+    if corpus == "wikitext-103":
+        return _wikitext(corpus, wikitext.load_hub(corpus))
+    scheme, _, written = corpus.partition(":")
+    path = Path(written).expanduser() if written.startswith("~/") else Path(written)
+    if scheme == "wikitext":
+        return _wikitext(corpus, wikitext.read_folder(corpus, path))
+    return _text(corpus, path)
+
+
+def is_corpus(corpus: str) -> bool:
+    """Return whether a corpus may be called so; reads nothing."""
     scheme, _, path = corpus.partition(":")
-    if scheme != "text" or not path:
-        raise DataError(f"unknown corpus '{corpus}': valid: stdlib, text:<path>")
-    return _text(corpus, Path(path).expanduser() if path.startswith("~/") else Path(path))
+    return corpus in ("stdlib", "wikitext-103") or (scheme in ("text", "wikitext") and bool(path))
 
 
 def split_of(path: str) -> str:
@@ -175,6 +197,11 @@ def _text(name: str, path: Path) -> Corpus:
     if not any(content.strip() for _, content in files):
         raise DataError(f"{name}: there is no text in it; valid: a file or folder with UTF-8 text")
     return Corpus(name=name, files=files, split_rule="position")
+
+
+def _wikitext(name: str, texts: Mapping[str, str]) -> Corpus:
+    files = tuple((split, text.encode()) for split, text in texts.items())
+    return Corpus(name=name, files=files, split_rule="articles")
 
 
 def _walk(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Path]:

@@ -5,14 +5,13 @@ Source: method.md 7. The content hash names the cache entry and is recorded in e
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from cona.data.corpora import SPLITS, Corpus, read_corpus
 from cona.data.tokenizer import TextEncoder, TokenizerSettings, Vocabulary
 from cona.errors import DataError, nearest
 from cona.specs import ModelSpec
+from cona.storage import discard, draft_of, write_synced, writing
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
@@ -98,12 +98,13 @@ def prepare(corpus: str, model: ModelSpec) -> PreparedData:
     """Return a corpus as tokens for a model; tokenizes only what the cache does not hold.
 
     Args:
-        corpus: `stdlib` or `text:<path>`, see ``read_corpus``.
+        corpus: e.g. `stdlib` or `text:<path>`, see ``read_corpus``.
         model: its family chooses the tokenizer, its vocab_size and seq_length the sizes.
 
     Raises:
         DataError: the corpus cannot be read, a split is shorter than one sample, or the cache
-            cannot be used.
+            is damaged.
+        StorageError: the cache cannot be written.
     """
     source, settings = read_corpus(corpus), TokenizerSettings.of(model)
     key = content_hash(source.digest, settings.key())
@@ -125,32 +126,38 @@ def _fill(folder: Path, corpus: Corpus, settings: TokenizerSettings) -> None:
     """Write a cache entry so that it appears whole or not at all, whoever else writes it too."""
     documents = corpus.documents()
     encoder = TextEncoder(settings, documents["train"])
-    draft = folder.parent / f".draft-{uuid4().hex}"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft.mkdir()
-    except OSError as error:
-        raise DataError(
-            f"cannot write the cache {folder.parent}: {error.strerror}; set CONA_CACHE_DIR"
-        ) from error
-    try:
-        _write(draft, encoder, documents)
-        draft.rename(folder)
-    except OSError as error:
-        if not folder.is_dir():  # else another process was first, with the same content
-            raise DataError(f"cannot write the cache {folder}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    files, draft = _content(encoder, documents), draft_of(folder)
+    with writing(folder, sum(map(len, files.values())), "set CONA_CACHE_DIR"):
+        try:
+            draft.mkdir(parents=True)
+            for name, content in files.items():
+                write_synced(draft / name, content)
+            draft.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was first, with the same content
+                raise
+        finally:
+            discard(draft)
 
 
-def _write(folder: Path, encoder: TextEncoder, documents: Mapping[str, list[str]]) -> None:
-    encoder.save(folder / "tokenizer.json")
-    for split in SPLITS:
-        np.save(folder / f"{split}.npy", encoder.encode(documents[split]))
+def _content(encoder: TextEncoder, documents: Mapping[str, list[str]]) -> dict[str, bytes]:
+    """Return the files of a cache entry, by name."""
+    arrays: dict[str, NDArray[Any]] = {s: encoder.encode(documents[s]) for s in SPLITS}
     if (token_bytes := encoder.token_bytes()) is not None:
-        np.save(folder / "token_bytes.npy", token_bytes)
-    ids = json.dumps(asdict(encoder.vocabulary))
-    (folder / "vocabulary.json").write_text(ids, encoding="utf-8")
+        arrays["token_bytes"] = token_bytes
+    texts = {
+        "tokenizer.json": encoder.to_json(),
+        "vocabulary.json": json.dumps(asdict(encoder.vocabulary)),
+    }
+    files = {f"{name}.npy": _npy(array) for name, array in arrays.items()}
+    return files | {name: text.encode() for name, text in texts.items()}
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    """Return what numpy writes, which to a file would pass over a disk that is full."""
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
 
 
 def _load(folder: Path, model: ModelSpec) -> PreparedData:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -161,6 +160,7 @@ class TextEncoder:
         num_bytes[self.vocabulary.end_id] = 0
         return num_bytes
 
-    def save(self, path: Path) -> None:
-        """Write the tokenizer in the `tokenizers` library's JSON format."""
-        self._tokenizer.save(str(path))
+    def to_json(self) -> str:
+        """Return the tokenizer in the `tokenizers` library's JSON format."""
+        text: str = self._tokenizer.to_str(pretty=True)
+        return text

@@ -5,8 +5,6 @@ Its protocol for tensors that are spread over ranks has three methods; DTensor i
 
 from __future__ import annotations
 
-import io
-import pickle
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 from cona.engine.shards import Shard
+from cona.engine.unpickling import load_descriptions
 
 
 class BoxTensor(Tensor):
@@ -81,34 +80,5 @@ class PlainReader(FileSystemReader):
             pickle.UnpicklingError: the file names anything that could run code.
         """
         with self.fs.create_stream(self.fs.concat_path(self.path, ".metadata"), "rb") as stream:
-            return _DescriptionsOnly(io.BytesIO(stream.read())).load()
-
-
-class _DescriptionsOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        is_known = (module, name) in _DESCRIPTIONS
-        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if not (is_known or is_dtype):
-            raise pickle.UnpicklingError(f"{module}.{name} does not describe a tensor")
-        return super().find_class(module, name)
-
-
-_METADATA = "torch.distributed.checkpoint.metadata"
-_DESCRIPTIONS = {
-    ("pathlib", "PosixPath"),  # where it was written
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    *(
-        (_METADATA, name)
-        for name in (
-            "ChunkStorageMetadata",
-            "Metadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "TensorProperties",
-            "TensorStorageMetadata",
-            "_MEM_FORMAT_ENCODING",
-        )
-    ),
-}
+            metadata: Metadata = load_descriptions(stream.read())
+            return metadata

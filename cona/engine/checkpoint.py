@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +14,9 @@ import torch
 from torch import Tensor
 
 from cona.engine.flat import FlatState
-from cona.errors import RunError
+from cona.engine.unpickling import load_plain
+from cona.errors import DamageError, RunError
+from cona.storage import write_whole
 
 MAGIC = b"CONA-STATE 1 "
 
@@ -32,12 +32,15 @@ class EngineState:
 
 
 def write_state(path: Path, fingerprint: str, state: EngineState) -> None:
-    """Write a state to a file, atomically: through a neighbour, flushed to disk and renamed.
+    """Write a state to a file, whole or not at all.
 
     Args:
-        path: the file; its folder exists.
+        path: the file.
         fingerprint: identifies the model that the state belongs to.
         state: what to write.
+
+    Raises:
+        StorageError: it cannot be written; what stood there still does.
     """
     body = io.BytesIO()
     content = {
@@ -49,13 +52,7 @@ def write_state(path: Path, fingerprint: str, state: EngineState) -> None:
     }
     torch.save(content, body)
     digest = hashlib.sha256(body.getbuffer()).hexdigest().encode()
-    temporary = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(MAGIC + digest + b"\n")
-        file.write(body.getbuffer())
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(path, MAGIC + digest + b"\n", body.getbuffer())
 
 
 def read_state(path: Path, fingerprint: str) -> EngineState:
@@ -66,9 +63,10 @@ def read_state(path: Path, fingerprint: str) -> EngineState:
         fingerprint: identifies the model that will continue.
 
     Raises:
-        RunError: the file is missing, damaged, or belongs to another model.
+        DamageError: the file is missing or damaged.
+        RunError: it cannot be read, or belongs to another model.
     """
-    content = torch.load(io.BytesIO(_intact_body(path)), map_location="cpu", weights_only=True)
+    content = load_plain(io.BytesIO(_intact_body(path)), path)
     if (found := content["fingerprint"]) != fingerprint:
         raise RunError(
             f"{path}: holds a state of model '{found}', but model '{fingerprint}' is to continue; "
@@ -85,7 +83,8 @@ def _intact_body(path: Path) -> bytes:
     try:
         header, _, body = path.read_bytes().partition(b"\n")
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}") from error
+        kind = DamageError if isinstance(error, FileNotFoundError) else RunError
+        raise kind(f"{path}: {error.strerror}") from error
     if header != MAGIC + hashlib.sha256(body).hexdigest().encode():
-        raise RunError(f"{path}: damaged, or no engine state: delete it to use an earlier one")
+        raise DamageError(f"{path}: damaged, or no engine state: delete it to use an earlier one")
     return body

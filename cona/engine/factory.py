@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from cona.errors import ConfigError
-from cona.specs import EngineSpec, ModelSpec
+from cona.specs import EngineKind, EngineSpec, ModelSpec
 from cona.strategy import Layout, Techniques
 
 if TYPE_CHECKING:
@@ -22,15 +22,36 @@ _SWITCH_PATHS = {"megatron": ("live",), "deepspeed": ("live", "universal")}
 def lacking(engine: EngineSpec, techniques: Techniques) -> dict[str, Any]:
     """Return the techniques that the engine lacks, each with the value that it can do instead.
 
-    The megatron engine keeps whole Adam moments on every data-parallel rank (ZeRO stage 0).
+    The megatron engine keeps whole Adam moments on every data-parallel rank (ZeRO stage 0); the
+    deepspeed engine's optimizer is ZeRO's.
     """
     neutral, free = Techniques(), _FREE[engine.kind]
-    return {
+    found = {
         field.name: getattr(neutral, field.name)
         for field in fields(Techniques)
         if field.name not in free
         and getattr(techniques, field.name) != getattr(neutral, field.name)
     }
+    if engine.kind == "deepspeed" and techniques.zero_stage == 0:
+        found["zero_stage"] = 1
+    return found
+
+
+def brought(kind: EngineKind, engine: EngineSpec, techniques: Techniques) -> dict[str, Any]:
+    """Return the settings under which a policy's own engine runs, by dotted key.
+
+    DeepSpeed switches as the paper does, through its universal checkpoint.
+
+    Args:
+        kind: the policy's engine.
+        engine: the tier's, for its precision.
+        techniques: the tier's; the ZeRO stage follows the engine where that lacks it.
+    """
+    path = _SWITCH_PATHS[kind][-1]
+    own = engine.model_copy(update={"kind": kind, "switch_path": path})
+    zero_stage = lacking(own, techniques).get("zero_stage", techniques.zero_stage)
+    changes = {"engine.kind": kind, "engine.switch_path": path}
+    return {**changes, "techniques.zero_stage": zero_stage}
 
 
 def has_pipelines(engine: EngineSpec) -> bool:
@@ -42,7 +63,7 @@ def check(engine: EngineSpec, techniques: Techniques) -> None:
     """Refuse what no engine can carry out.
 
     Raises:
-        ConfigError: the engine lacks a technique or a switch path.
+        ConfigError: the engine lacks a technique, a precision or a switch path.
     """
     if engine.switch_path not in _SWITCH_PATHS[engine.kind]:
         valid = ", ".join(_SWITCH_PATHS[engine.kind])
@@ -54,6 +75,16 @@ def check(engine: EngineSpec, techniques: Techniques) -> None:
         raise ConfigError(
             f"techniques.{name} = {getattr(techniques, name)}: the {engine.kind} engine has no "
             f"such thing, and a measured run must run what it says; nearest: {value}"
+        )
+    if engine.kind == "deepspeed" and engine.precision == "fp16":
+        raise ConfigError(
+            "engine.precision fp16: the scale of DeepSpeed's loss does not survive a switch, so "
+            "the deepspeed engine computes in fp32 or bf16; nearest: bf16"
+        )
+    if engine.switch_path == "universal" and techniques.zero_stage == 3:
+        raise ConfigError(
+            "techniques.zero_stage = 3: no universal switch can go from tp 1 to more, because "
+            "DeepSpeed does not keep the shapes; nearest: 2, or engine.switch_path live"
         )
 
 

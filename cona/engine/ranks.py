@@ -96,7 +96,7 @@ class _Rank:
             self._snapshots[command.args[0]] = self.engine.snapshot()
             return command.args[0]
         if command.action == "restore":
-            return self.engine.restore(self._snapshots[command.args[0]])
+            return self.engine.restore(self._snapshots.pop(command.args[0]))
         return getattr(self.engine, command.action)(*command.args, **command.kwargs)
 
 
@@ -207,7 +207,7 @@ class LeadEngine:
         return self._everywhere("snapshot", next(self._numbers))
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to a snapshot, exactly."""
+        """Go back to a snapshot, exactly; every rank lets go of it, so it serves once."""
         self._everywhere("restore", snapshot)
 
     def save(self, path: Path) -> None:

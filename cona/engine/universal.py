@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from cona.engine.shards import Shard, shards
+from cona.engine.unpickling import plain_loads_of_deepspeed
 from cona.errors import ConfigError, RunError
 from cona.specs import LadderSpec, ModelSpec
 from cona.strategy import Layout, StrategySpace, divisors
@@ -135,7 +136,7 @@ def convert(folder: Path, tag: str) -> RunError | None:
     """
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"),
+            *(sys.executable, "-m", "cona.engine.universal"),
             *("--input_folder", str(folder / tag)),
             *("--output_folder", str(folder / name_of(tag))),
         ],
@@ -148,3 +149,15 @@ def convert(folder: Path, tag: str) -> RunError | None:
         return None
     reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return RunError(f"DeepSpeed could not convert {folder / tag}: {reason}")
+
+
+def _convert() -> None:
+    """Be DeepSpeed's converter, with its arguments, and read nothing that could run code."""
+    from deepspeed.checkpoint.ds_to_universal import main, parse_arguments
+
+    with plain_loads_of_deepspeed():
+        main(parse_arguments())
+
+
+if __name__ == "__main__":
+    _convert()

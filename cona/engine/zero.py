@@ -26,6 +26,7 @@ from cona.engine.gradient_statistics import GradientStatistics
 from cona.engine.models import build_stage
 from cona.engine.shards import Shard, shards
 from cona.engine.stage import Numerics, name_in_module
+from cona.engine.unpickling import plain_loads_of_deepspeed
 from cona.engine.zero_setup import DECAYS, take_over
 from cona.specs import ModelSpec
 from cona.strategy import Layout
@@ -185,7 +186,8 @@ class ZeroStage:
 
     def load_universal(self, folder: Path) -> dict[str, Any]:
         """Read a universal checkpoint of any layout; return the scalars saved with it."""
-        _, client = self._engine.load_checkpoint(str(folder), tag=universal.name_of(TAG))
+        with plain_loads_of_deepspeed():
+            _, client = self._engine.load_checkpoint(str(folder), tag=universal.name_of(TAG))
         scalars: dict[str, Any] = client["scalars"]
         # Under stage 3 DeepSpeed gives every group the first one's settings, and one step counter.
         for group, decay in zip(self._engine.optimizer.param_groups, DECAYS.values(), strict=True):

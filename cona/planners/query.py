@@ -48,7 +48,7 @@ class Query:
         return StrategySpace(
             model=self.model,
             num_gpus=self.num_gpus,
-            ladder=LadderSpec(gbs_min=self.gbs, gbs_max=self.gbs, mbs_max=self.mbs_max),
+            ladder=LadderSpec(gbs_min=1, gbs_max=1, mbs_max=self.mbs_max),  # its rungs play no part
             techniques=self.techniques,
         )
 

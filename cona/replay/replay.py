@@ -50,7 +50,7 @@ def replay(request: ReplayRequest, trace: Trace) -> Replay:
         RunError: the policy chose a strategy that cannot run.
     """
     scene = Scene.of(request.tier, request.model)
-    scene, notes = _fit_ladder(scene, seeing_policy(request.policy))
+    scene, notes = fit_ladder(scene, seeing_policy(request.policy))
     done = Walk(scene, request.policy, trace).finish()
     end = trace.last_samples
     if request.covers_trace and done.samples < end:
@@ -77,8 +77,16 @@ def _longer(tier: TierSpec, last_samples: float) -> tuple[TierSpec, str]:
     return config.override(tier, {"budget.iterations": needed}), sentence
 
 
-def _fit_ladder(scene: Scene, policy: Policy) -> tuple[Scene, list[str]]:
-    """Return the scene with its ladder shifted up to where the cluster's GPUs have a strategy."""
+def fit_ladder(scene: Scene, policy: Policy) -> tuple[Scene, list[str]]:
+    """Return the scene with its ladder shifted up to where the cluster's GPUs have a strategy.
+
+    Args:
+        scene: model, cluster and settings.
+        policy: it has to believe that the strategy can run.
+
+    Returns:
+        The scene, the same where the ladder fits, and a sentence if it does not.
+    """
     tier, smallest = scene.tier, scene.smallest_gbs(policy)
     if smallest == tier.ladder.gbs_min:
         return scene, []

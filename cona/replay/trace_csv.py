@@ -12,6 +12,7 @@ import numpy as np
 
 from cona.errors import ConfigError, nearest
 from cona.replay.trace import GnsTrace, Recording, Trace, read_recording
+from cona.storage import put
 
 COLUMNS = ("samples", "gns", "gns_se")
 """Consumed samples; noise scale in samples; its standard error in samples, which may be absent."""
@@ -139,10 +140,10 @@ def write_csv(recording: Recording, path: Path) -> int:
     known = [(s.samples, s.gns, s.gns_se) for s in recording.steps if s.gns_se is not None]
     if not known:
         raise ConfigError("the run has no iteration with a noise scale: there is no trace to write")
+    content = io.StringIO()
+    csv.writer(content, lineterminator="\n").writerows([COLUMNS, *known])
     try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([COLUMNS, *known])
+        put(path, content.getvalue().encode())
     except OSError as error:
         raise ConfigError(f"--out {path}: {error.strerror}") from error
     return len(known)

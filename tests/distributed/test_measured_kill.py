@@ -147,6 +147,7 @@ def check_killed(process: subprocess.Popen[str], rank: int, pid: int) -> None:
     ("rank", "doing"),
     [(1, "switch"), *(pytest.param(rank, "step", marks=pytest.mark.slow) for rank in (0, 1))],
 )
+@pytest.mark.fault("SIGKILL of a rank")
 def test_a_killed_rank_ends_the_run_and_the_same_command_continues_it(
     start: Start, tmp_path: Path, whole: list[float], rank: int, doing: str
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_killed_rank_ends_the_run_and_the_same_command_continues_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "doing"), [(1, "switch"), (0, "step")])
+@pytest.mark.fault("SIGKILL of a rank")
 def test_so_it_is_with_the_real_engine(
     start: Start, tmp_path: Path, corpus: str, rank: int, doing: str
 ) -> None:
@@ -193,10 +195,16 @@ def check_that_it_continues(
     assert [(r["iteration"], r["to"]) for r in switches] == [(SWITCH_AT, SWITCH_TO)]
 
 
-def test_sigterm_to_the_launcher_saves_and_stops(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signalled", ["the launcher", "all processes"])
+@pytest.mark.fault("SIGTERM")
+def test_sigterm_to_the_launcher_saves_and_stops(
+    start: Start, tmp_path: Path, signalled: str
+) -> None:
     run = run_folder(tmp_path)
     process = start()
     wait_until(process, lambda: steps_on_record(run) >= 10)
+    for rank in range(NUM_RANKS) if signalled == "all processes" else ():
+        os.kill(process_of(tmp_path, rank), signal.SIGTERM)
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
@@ -216,6 +224,37 @@ def test_sigterm_to_the_launcher_saves_and_stops(start: Start, tmp_path: Path) -
     assert "(was finished: skipped)" in finish(start())
 
 
+SCONTROL = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/asked"
+"""
+
+
+@pytest.mark.parametrize("signalled", ["the launcher", "all processes"])
+@pytest.mark.fault("time limit")
+def test_the_signal_before_a_time_limit_saves_and_requeues(
+    start: Start, tmp_path: Path, signalled: str
+) -> None:
+    """SLURM signals every process of a step: the launcher's ranks then get its signal twice."""
+    run = run_folder(tmp_path)
+    (tmp_path / "scontrol").write_text(SCONTROL)
+    (tmp_path / "scontrol").chmod(0o755)
+    job = {"SLURM_JOB_ID": "71", "SLURM_CLUSTER_NAME": "toy"}
+    process = start(**job, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    wait_until(process, lambda: steps_on_record(run) >= 10)
+    children = [process_of(tmp_path, rank) for rank in range(NUM_RANKS)]
+    for pid in [process.pid, *(children if signalled == "all processes" else [])]:
+        os.kill(pid, signal.SIGUSR1)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGUSR1
+    assert errors.endswith(
+        "Error: stopped by a signal; the state is saved, SLURM job 71 is requeued\n"
+    )
+    assert (tmp_path / "asked").read_text() == "requeue 71\n"
+    assert records(run / "measured.jsonl")[-1]["kind"] == "checkpoint"
+    finish(start())
+    assert "work repeated" not in [e["event"] for e in records(run / "events.jsonl")]
+
+
 def test_the_tasks_of_a_slurm_step_are_the_ranks(start: Start, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -231,6 +270,7 @@ def test_the_tasks_of_a_slurm_step_are_the_ranks(start: Start, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.fault("SIGKILL of torchrun")
 def test_a_launcher_that_is_killed_takes_its_ranks_with_it(start: Start, tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     process = start("--set", "budget.seconds=300")

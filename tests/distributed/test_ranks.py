@@ -58,6 +58,8 @@ def train(leader: Any, folder: Path) -> tuple[list[float], ...]:
     engine.switch(PP4)
     then = three_losses(engine)
     engine.restore(state)
+    assert not leader._rank._snapshots  # nothing is left in memory
+    assert engine.layout == DP4
     back = three_losses(engine)
     other = built(leader, PP4)
     assert other.layout == PP4

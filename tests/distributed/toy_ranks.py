@@ -113,12 +113,13 @@ class ToyRanks:
         return Switched(seconds=seconds, moved_bytes=0, needed_bytes=0)
 
     def snapshot(self) -> Any:
-        """Return a copy of this rank's weights."""
-        return self.weights.clone()
+        """Return a copy of this rank's weights, and the layout."""
+        return self.layout, self.weights.clone()
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to a copy."""
-        self.weights = snapshot.clone()
+        """Go back to a copy, in its layout."""
+        self.layout, weights = snapshot
+        self.weights = weights.clone()
 
     def save(self, path: Path) -> None:
         """Write the weights into a folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -60,6 +61,20 @@ class Cluster:
     def do(self, *command: str) -> None:
         """Give one of SLURM's commands."""
         self._ask(*command)
+
+    def restart_node(self, node: str, after_s: float) -> None:
+        """Kill the daemon of a node, and start it again as systemd would."""
+        pid_file = Path("/etc/slurm/slurm.conf").resolve().parent / "pid" / f"slurmd-{node}"
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        time.sleep(after_s)
+        daemon = subprocess.Popen(
+            ["slurmd", "-D", "-N", node],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        pid_file.write_text(f"{daemon.pid}\n")  # `slurm/local-cluster stop` ends it
 
     def _ask(self, *command: str, cwd: Path | None = None) -> str:
         done = subprocess.run(

@@ -89,6 +89,10 @@ def output(experiment: Experiment) -> str:
     return (experiment.folder / "snakemake.txt").read_text()
 
 
+@pytest.mark.fault("time limit")
+@pytest.mark.fault("preemption")
+@pytest.mark.fault("scancel")
+@pytest.mark.fault("SIGKILL of a run")
 def test_faults_one_after_the_other(experiment: Experiment) -> None:
     """The signal before a time limit, a preemption, scancel, SIGKILL of the run itself."""
     cluster, folder = experiment.cluster, experiment.folder
@@ -116,6 +120,7 @@ def test_faults_one_after_the_other(experiment: Experiment) -> None:
     experiment.check_result()
 
 
+@pytest.mark.fault("SIGKILL of snakemake")
 def test_a_killed_snakemake_duplicates_nothing(experiment: Experiment) -> None:
     cluster, folder = experiment.cluster, experiment.folder
     write_tier(folder, 1200)
@@ -132,6 +137,8 @@ def test_a_killed_snakemake_duplicates_nothing(experiment: Experiment) -> None:
     experiment.check_result()
 
 
+@pytest.mark.fault("SIGKILL of snakemake")
+@pytest.mark.fault("scancel")
 def test_orphans_can_be_cancelled(experiment: Experiment) -> None:
     cluster, folder = experiment.cluster, experiment.folder
     write_tier(folder, 10_000)
@@ -145,6 +152,7 @@ def test_orphans_can_be_cancelled(experiment: Experiment) -> None:
     assert dict(cluster.jobs(folder, "%i|%T"))[orphan] == "CANCELLED"
 
 
+@pytest.mark.fault("scancel")
 def test_interrupting_snakemake_cancels_its_jobs(experiment: Experiment) -> None:
     cluster, folder = experiment.cluster, experiment.folder
     write_tier(folder, 10_000)
@@ -156,11 +164,27 @@ def test_interrupting_snakemake_cancels_its_jobs(experiment: Experiment) -> None
     wait_until(lambda: experiment.events()[-1] == "ended early", 60)
 
 
+@pytest.mark.fault("time limit")
 def test_a_time_limit_is_no_end(experiment: Experiment) -> None:
     """Longer than its time limit, a run saves before it and comes back by itself."""
     write_tier(experiment.folder, 2500, runtime_min=3, save_s=60)
     driver = experiment.start()
     assert driver.wait(timeout=1500) == 0, output(experiment)
     assert "resumed" in experiment.events(), "the run was over before its time limit"
+    assert len(experiment.submissions()) == 1
+    experiment.check_result()
+
+
+@pytest.mark.fault("SIGKILL of slurmd")
+def test_a_killed_slurmd_ends_no_run(experiment: Experiment) -> None:
+    """The job goes on without the daemon of its node, which finds it again when it is back."""
+    cluster, folder = experiment.cluster, experiment.folder
+    write_tier(folder, 1200)
+    driver = experiment.start()
+    job = experiment.job_in_progress()
+    node = dict(cluster.jobs(folder, "%i|%N"))[job]
+    cluster.restart_node(node, after_s=10)
+    assert driver.wait(timeout=900) == 0, output(experiment)
+    assert experiment.events() == ["started", "finished"]
     assert len(experiment.submissions()) == 1
     experiment.check_result()

@@ -45,6 +45,7 @@ def test_every_rule_was_a_job_of_slurm(cluster: Cluster, trained: Trained) -> No
         "rule_planners": "COMPLETED",
         "rule_tables": "COMPLETED",
         "rule_figures": "COMPLETED",
+        "rule_report": "COMPLETED",
     }
     assert trained.output.count("has been submitted with SLURM jobid") == len(states)
 

@@ -1,16 +1,20 @@
-"""Makes the helpers in this folder importable from every unit test, and gives a small corpus."""
+"""Makes the helpers in this folder importable from every unit test; a corpus, and runs of a toy."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from problems import tiny_cluster, tiny_model
+from measured_runs import CrashError, Make
+from problems import tiny_cluster, tiny_model, tiny_tier
 from toy_engine import ToyEngine
+from toy_live_engine import OneProcess, ToyLiveEngine
 
-from cona.setup import Setup
+from cona.setup import RunRequest, Setup
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +39,47 @@ def toy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setattr(Setup, "_engine", lambda self: ToyEngine())
     return tmp_path / "results"
+
+
+@pytest.fixture
+def make(toy_runs: Path, small_corpus: str) -> Make:
+    """Return a function that requests a measured run of the tiny model under the toy engine."""
+
+    def request(policy: str = "fixed-best-gbs8", results: str = "results", **tier: Any) -> Any:
+        content = {
+            "cluster": "tiny-cluster",
+            "data": {"corpus": small_corpus},
+            "budget": {"seconds": 30.0},
+            "clock": {"kind": "measured"},
+            "techniques": {},
+            **tier,
+        }
+        return RunRequest(
+            tier=tiny_tier(**content),
+            model="tiny",
+            policy=policy,
+            seed=0,
+            results=toy_runs.with_name(results),
+            ranks=OneProcess(),  # type: ignore[arg-type]
+        )
+
+    return request
+
+
+@pytest.fixture
+def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
+    """Return a function that makes a method of the live engine fail at its n-th call, once."""
+
+    def arm(method: str, after: int) -> None:
+        original, count = getattr(ToyLiveEngine, method), 0
+
+        def fail(self: ToyLiveEngine, *args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == after:
+                raise CrashError
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(ToyLiveEngine, method, fail)
+
+    return arm

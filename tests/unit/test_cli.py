@@ -1,6 +1,7 @@
 """The command line: what it lists, what it passes on, how it fails, and how soon it starts."""
 
 import json
+import re
 import resource
 import signal
 import string
@@ -18,7 +19,7 @@ from cona import cli, config, registry, runner
 from cona.cli.options import parse_change
 from cona.cli.train import describe
 from cona.errors import ConaError, ConfigError, DataError, RunError
-from cona.specs import ClusterSpec, ModelSpec, TierSpec
+from cona.specs import ClusterSpec, ModelSpec, ScaleSpec, TierSpec
 
 MODEL = "gpt3-1.3b-proxy"
 SLOW_TO_IMPORT = ("torch", "megatron", "deepspeed", "mlflow", "pandas", "matplotlib", "tokenizers")
@@ -63,10 +64,12 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[runner.RunRequest]:
         ("models", lambda: config.names(ModelSpec)),
         ("clusters", lambda: config.names(ClusterSpec)),
         ("tiers", lambda: config.names(TierSpec)),
+        ("scales", lambda: config.names(ScaleSpec)),
     ],
 )
 def test_list_has_one_line_per_name_and_the_same_as_json(command, names) -> None:
-    lines = invoke(command).stdout.splitlines()
+    head, *lines = invoke(command).stdout.splitlines()
+    assert head.split()[0] == "name"
     rows = json.loads(invoke(command, "--json").stdout)
     assert [line.split()[0] for line in lines] == [row["name"] for row in rows] == list(names())
     assert all(line.endswith(row["description"]) for line, row in zip(lines, rows, strict=True))
@@ -122,7 +125,8 @@ def test_changes_of_the_tier_reach_the_run(requests, tmp_path: Path) -> None:
 def test_a_dry_run_trains_nothing(requests, tmp_path: Path) -> None:
     command = ["run", "--model", MODEL, "--policy", "cona", "--out", str(tmp_path)]
     before = invoke(*command, "--dry-run")
-    assert before.stdout == f"{tmp_path}/quick/{MODEL}/cona/seed0: to be trained\n"
+    folder = f"{tmp_path}/quick/{MODEL}/cona/seed0"
+    assert re.fullmatch(f"{folder}: to be trained, for [0-9,.]+ modelled s\n", before.stdout)
     assert not requests
     assert not list(tmp_path.iterdir())
     invoke(*command)
@@ -216,6 +220,7 @@ QUICK_CALLS = [
     ["models"],
     ["clusters"],
     ["tiers", "--json"],
+    ["estimate", "--tier", "smoke"],
     ["run", "--model", MODEL, "--policy", "cona", "--dry-run"],
     ["plan", "--planner", "metis", "--model", MODEL, "--cluster", "a100x4-2node", "--gbs", "64"],
     ["replay", "--help"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -153,3 +154,12 @@ def test_only_constants_that_rows_moved_are_named_as_fitted(
     assert "gemm_efficiency" in content["fitted"]
     assert "launch_s.debug" not in content["fitted"]
     assert "inter_rate" not in content["fitted"]
+
+
+def test_json_is_what_the_file_holds(tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.csv", tmp_path / "my.yaml"
+    pd.concat([measured(TRUTH).head(1)] * 6).to_csv(rows, index=False)
+    done = invoke("calibrate", str(rows), "--gpu", "a100-80g", "--out", str(out), "--json")
+    content = json.loads(done.stdout)
+    assert content.pop("out") == str(out)
+    assert content == yaml.safe_load(out.read_text(encoding="utf-8"))

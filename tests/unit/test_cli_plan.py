@@ -15,7 +15,7 @@ from test_cli import SLOW_TO_IMPORT, cpu_s_of_children
 from test_hf import LLAMA, write
 
 from cona import cli, config
-from cona.cli.plan_text import table
+from cona.cli.terminal import table
 from cona.cost import time_model
 from cona.planning import DEFAULT_PRESET
 from cona.search import best
@@ -242,7 +242,7 @@ def test_bars_of_the_figure_end_at_the_iteration_time() -> None:
         (["--emit", "megatorn"], "--emit 'megatorn': did you mean 'megatron'?"),
         (["--zero", "4"], "zero_stage 4: must be 0, 1, 2 or 3"),
         (["--recompute", "some"], "recompute 'some': valid: none, selective, full"),
-        (["--virtual-stages", "0"], "virtual_stages = 0: must be at least 1"),
+        (["--virtual-stages", "0"], "virtual_stages = 0: must be between 1 and 131072"),
         (["--context-parallel", "3"], "3 does not divide the 4 GPUs; nearest: 2"),
         (["--context-parallel", "1", "--context-parallel", "8"], "the 4 GPUs; nearest: 4"),
         (["--figure", "x.gif"], "the suffix must be one of .png, .pdf"),

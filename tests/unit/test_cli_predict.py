@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 from pathlib import Path
 
@@ -181,3 +183,23 @@ def test_predict_refuses_in_one_sentence(
     assert failed.exit_code == 2
     assert sentence in failed.stderr
     assert failed.stderr.count("\n") == 1
+
+
+def test_without_a_file_the_rows_go_to_stdout(rows_csv: Path) -> None:
+    expected = predicted(rows_csv)
+    done = invoke("predict", str(rows_csv))
+    assert done.exit_code == 0
+    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(done.stdout)), expected)
+    assert done.stderr == f"{rows_csv}: 6 rows by improved, 1 of them feasible\n"
+
+
+def test_json_holds_the_same_rows_and_null_for_what_is_unknown(rows_csv: Path) -> None:
+    expected = predicted(rows_csv)
+    rows = json.loads(invoke("predict", str(rows_csv), "--json").stdout)
+    assert list(rows[0]) == list(expected.columns)
+    assert rows[0]["predicted_s"] == pytest.approx(expected["predicted_s"].iloc[0], rel=1e-12)
+    assert [row["predicted_s"] is None for row in rows] == list(expected["predicted_s"].isna())
+    assert rows[0]["reason"] == ""
+    refused = invoke("predict", str(rows_csv), "--json", "--out", "x.csv")
+    assert refused.exit_code == 2
+    assert "give one of them" in refused.stderr

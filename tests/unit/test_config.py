@@ -70,6 +70,11 @@ def broken_tier(tmp_path: Path, **changes: object) -> str:
             {"evaluation": {"interval_samples": 100, "num_samples": 8, "probe_samples": 8}},
             "interval_samples 100 is not a multiple of gbs_max .*; nearest: ",
         ),
+        ({"techniques": {"zero_stge": 1}}, "key 'techniques.zero_stge': did you mean 'zero"),
+        ({"ladder": {"gbs_max": 2**60}}, "gbs_max = 1152921504606846976: .* equal to 1048576"),
+        ({"budget": {"iterations": 10**400}}, r"iterations = 1000+\.\.\.0+: .* 1099511627776"),
+        ({"controller": {"z": 1e40}}, r"controller.z = 1e\+40: .* or equal to 1e\+30"),
+        ({"name": "a\nb"}, r"name = 'a\\nb': string should match"),
         ({"gns": {"decay_per_sample": 1.5}}, "gns.decay_per_sample = 1.5: input should be less"),
     ],
 )
@@ -93,6 +98,21 @@ def test_missing_key_missing_file_and_not_yaml(tmp_path: Path) -> None:
     path.write_text("- 1\n")
     with pytest.raises(ConfigError, match="expected a mapping"):
         config.load(TierSpec, str(path))
+
+
+def test_a_cluster_that_is_too_large_to_be_searched() -> None:
+    with pytest.raises(ConfigError, match=r"12345678\*8 exceeds 131072 GPUs; nearest: "):
+        config.load(ClusterSpec, "dgx-h100@12345678")
+    with pytest.raises(ConfigError, match="unknown cluster 'a@@@@.*'"):
+        config.load(ClusterSpec, f"a{'@' * 2000}")
+
+
+def test_a_file_that_breaks_many_rules_names_a_few(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(yaml.safe_dump({f"key{i}": i for i in range(50)}))
+    with pytest.raises(ConfigError, match=r"key 'name' is missing; .*; and \d+ more$") as caught:
+        config.load(ModelSpec, str(path))
+    assert len(str(caught.value)) < 2000
 
 
 def test_heads_must_divide(tmp_path: Path) -> None:

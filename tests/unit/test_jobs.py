@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -128,3 +129,21 @@ def test_without_slurm_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     assert failed.exit_code == 2
     assert "no answer from SLURM's squeue" in failed.output
     assert "Traceback" not in failed.output
+
+
+def test_json_says_the_same(queue: list[slurm.Job]) -> None:
+    queue += [job(1), job(2, name="new", state="PENDING")]
+    folder = Path("results/quick/gpt/cona/seed0")
+    folder.mkdir(parents=True)
+    with led_by("new"), Lock(folder):
+        shown = json.loads(CliRunner().invoke(main, ["jobs", "--json"]).stdout)
+    (hold,) = shown.pop("holds")
+    assert (hold["folder"], hold["alive"]) == (str(folder), True)
+    what = {"what": "train_cona gpt_0"}
+    assert shown == {
+        "jobs": [
+            {"id": "1", "state": "RUNNING", **what, "orphan": True},
+            {"id": "2", "state": "PENDING", **what, "orphan": False},
+        ],
+        "cancelled": False,
+    }

@@ -144,7 +144,9 @@ def test_the_ranks_are_the_gpus_of_the_cluster(
         done = CliRunner().invoke(cli.main, [*MEASURED, *options, "--out", str(tmp_path)])
         assert done.exit_code == 0, done.output
         assert started[-1] == (size, EngineSpec())
-        assert done.stderr == "techniques.zero_stage is set to 0: the megatron engine has no more\n"
+        assert done.stderr == (
+            "techniques.zero_stage is set to 0: the nearest that the tier's engine, megatron, has\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_the_ranks_are_the_gpus_of_the_cluster(
     [
         ([*COMMAND, "--nproc", "2"], "--nproc 2: the modelled clock needs no ranks"),
         ([*MEASURED, "--nproc", "3"], "nearest: --nproc 4, or --set cluster=local-cpu@3"),
-        ([*COMMAND, "--clock", "measured"], "e.g. --set budget.seconds=600"),
+        ([*COMMAND, "--policy", "cona-paper-engine=deepspeed"], "nearest: --clock measured"),
         ([*MEASURED, "--set", "techniques.zero_stage=3"], "techniques.zero_stage = 3"),
-        ([*MEASURED, "--policy", "greedy-oracle"], "nearest: --clock modelled"),
+        ([*MEASURED, "--set", "engine.precision=fp16", "--set", "engine.kind=deepspeed"], "fp16"),
     ],
 )
 def test_bad_requests_start_no_rank(

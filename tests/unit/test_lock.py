@@ -76,6 +76,7 @@ def test_three_processes_lose_no_increment(tmp_path: Path) -> None:
     assert count(tmp_path) == 120
 
 
+@pytest.mark.fault("stale lock")
 def test_killed_owners_are_succeeded_at_once(tmp_path: Path) -> None:
     """Killed anywhere, also while it holds the lock, a process stops nobody else."""
     (tmp_path / "count").write_text("0")
@@ -202,6 +203,7 @@ def test_an_owner_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.Monkey
     assert path.stat().st_mtime == letting_go_s
 
 
+@pytest.mark.fault("suspended process")
 def test_who_was_suspended_and_succeeded_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,12 +35,14 @@ def test_other_text_is_no_owner(text: str) -> None:
 
 
 @given(silent_s=ages)
+@pytest.mark.fault("stale lock")
 def test_here_only_the_process_counts(silent_s: float) -> None:
     owner = Owner.this_process()
     assert owner.is_alive(silent_s)
     assert not replace(owner, started_s=owner.started_s - 60).is_alive(silent_s)  # pid used again
 
 
+@pytest.mark.fault("stale lock")
 def test_a_dead_process_is_gone_even_before_it_is_waited_for() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = replace(

@@ -23,6 +23,7 @@ def write(path: Path, records: list[dict[str, object]]) -> None:
 
 
 @given(cut=st.integers(0, 10**6))
+@pytest.mark.fault("torn line")
 def test_a_log_cut_anywhere_is_completed_to_the_same_bytes(
     cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -77,6 +78,7 @@ def test_shared_lines_see_what_others_append(tmp_path: Path) -> None:
     assert mine.unread() == []
 
 
+@pytest.mark.fault("torn line")
 def test_shared_lines_cut_a_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     SharedLines(path).append(RECORDS[0])

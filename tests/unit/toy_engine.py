@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cona.engine.base import Batch, EvalSums, StepStats
-from cona.errors import RunError
+from cona.errors import DamageError
 
 NUM_IDS = 512
 
@@ -77,4 +77,4 @@ class ToyEngine:
         try:
             self.logits = pickle.loads(path.read_bytes())
         except (pickle.UnpicklingError, EOFError) as error:
-            raise RunError(f"{path}: damaged") from error
+            raise DamageError(f"{path}: damaged") from error

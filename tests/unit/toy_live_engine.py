@@ -14,7 +14,8 @@ from toy_engine import ToyEngine
 
 from cona.engine.base import Batch, StepStats, Switched
 from cona.errors import DamageError
-from cona.strategy import Layout
+from cona.specs import EngineSpec
+from cona.strategy import Layout, Techniques
 
 WARM_S = 1.0
 """What the first iteration after a start or a switch takes longer."""
@@ -47,6 +48,17 @@ class ToyLiveEngine(ToyEngine):
         self.layout, self._is_cold = layout, True
         return Switched(seconds=SWITCH_S, moved_bytes=8, needed_bytes=8)
 
+    def snapshot(self) -> Any:
+        """Return a copy of the weights, and their layout."""
+        return self.layout, super().snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back to a copy, in its layout."""
+        layout, logits = snapshot
+        self._is_cold = self._is_cold or layout != self.layout
+        self.layout = layout
+        super().restore(logits)
+
     def save(self, path: Path) -> None:
         """Write the weights into a folder."""
         path.mkdir()
@@ -65,7 +77,9 @@ class OneProcess:
 
     def __init__(self, num_ranks: int = 4) -> None:
         self.hardware = {"device": "toy", "num_ranks": num_ranks, "backend": "none"}
+        self.built: list[tuple[EngineSpec, Techniques]] = []
 
     def build(self, model: Any, layout: Layout, **options: Any) -> ToyLiveEngine:
-        """Return a new engine."""
+        """Return a new engine, and note which one was asked for."""
+        self.built.append((options["engine"], options["techniques"]))
         return ToyLiveEngine(layout)

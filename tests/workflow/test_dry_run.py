@@ -21,7 +21,18 @@ def policies_of(tier: str) -> list[str]:
     [
         ("smoke", 1, {"train_policies": 1}),
         ("quick", 3, {"train_greedy_oracle": 3, "train_policies": 3}),  # 3 models
-        ("proxy", 3, {"train_greedy_oracle": 9, "train_policies": 9}),  # x 3 seeds
+        (
+            "proxy",  # x 3 seeds, 5 for the headline, 1 for the costliest
+            3,
+            {
+                "train_greedy_oracle": 9,
+                "train_greedy_oracle_seeds_0": 3,
+                "train_greedy_oracle_seeds_0_1_2_3_4": 15,
+                "train_policies": 9,
+                "train_policies_seeds_0_1_2_3_4": 15,
+            },
+        ),
+        ("paper@tiny", 3, {"train_greedy_oracle": 3, "train_policies": 3}),
         # x every policy, each a job
         ("paper", 3, {f"train_{re.sub(r'[-=]', '_', p)}": 9 for p in policies_of("paper")}),
     ],
@@ -29,8 +40,10 @@ def policies_of(tier: str) -> list[str]:
 def test_a_dry_run_schedules_every_job(
     workflow: Workflow, tier: str, num_data: int, training: dict[str, int]
 ) -> None:
-    done = workflow("--dry-run", "--cores", "1", tier=tier)
-    rest = {"tables": 1, "figures": 1, "planners": 1, "track": 1, "all": 1}
+    name, _, scale = tier.partition("@")
+    settings = {"tier": name} | ({"scale": scale} if scale else {})
+    done = workflow("--dry-run", "--cores", "1", **settings)
+    rest = {"tables": 1, "figures": 1, "planners": 1, "report": 1, "track": 1, "all": 1}
     num_jobs = num_data + sum(training.values()) + sum(rest.values())
     assert done.returncode == 0, done.stdout
     assert jobs(done.stdout) == {"data": num_data, **training, **rest, "total": num_jobs}
@@ -61,13 +74,17 @@ def test_the_default_tier_is_quick(workflow: Workflow) -> None:
     [
         ({"tier": "quik"}, "unknown tier 'quik': did you mean 'quick'?"),
         ({"teir": "quick"}, "--config teir: unknown key: did you mean 'tier'?"),
-        ({"data": "wikitext"}, "--config data=wikitext: valid: stdlib, text:<path>"),
+        ({"tier": "paper", "scale": "tinny"}, "unknown scale 'tinny': did you mean 'tiny'?"),
+        ({"tier": "paper", "scale": "broken.yaml"}, "unknown key 'ladder.gbs_mx': did you mean"),
+        ({"data": "wikitext"}, "--config data=wikitext: valid: stdlib, wikitext-103, wik"),
         ({"results": ""}, "results"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(
     workflow: Workflow, settings: dict[str, str], sentence: str
 ) -> None:
+    broken = {"name": "broken", "description": "", "settings": {"ladder": {"gbs_mx": 8}}}
+    (workflow.folder / "broken.yaml").write_text(yaml.safe_dump(broken))
     failed = workflow("--dry-run", "--cores", "1", **settings)
     assert failed.returncode == 1
     assert sentence in failed.stdout

@@ -58,16 +58,19 @@ def check_kills(tmp_path: Path, policy: str, num_kills: int) -> None:
     assert finish(policy, tmp_path / "parts") == whole
 
 
+@pytest.mark.fault("SIGKILL of a run")
 def test_three_kills(tmp_path: Path) -> None:
     check_kills(tmp_path, "cona", 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["cona", "greedy-oracle"])
+@pytest.mark.fault("SIGKILL of a run")
 def test_twenty_kills(tmp_path: Path, policy: str) -> None:
     check_kills(tmp_path, policy, 20)
 
 
+@pytest.mark.fault("SIGTERM")
 def test_sigterm_saves_and_exits_cleanly(tmp_path: Path) -> None:
     process = start("cona", tmp_path)
     while num_bytes(metrics("cona", tmp_path)) < 2000:

@@ -13,15 +13,10 @@ from pathlib import Path
 import pytest
 from snakemake_runs import ROOT
 
-import baselines
-from cona import config, registry
 from cona.cli import COMMANDS as COMMANDS_OF_CONA
-from cona.gns import NO_ESTIMATE
-from cona.policy import Observation
-from cona.setup import RunRequest, Setup
-from cona.specs import TierSpec
 
 README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs/extend/policy.md").read_text()
 COMMANDS = [
     re.split(r"\s{2,}#|\s#\s", line)[0].strip()
     for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
@@ -37,7 +32,7 @@ SHORTER = {
     "budget.seconds=60": "budget.seconds=3",
 }
 """What CI runs instead; the long forms are in tests/distributed."""
-EXAMPLES = {"baselines/doubler.py"}
+EXAMPLES = {"baselines/half_time.py"}
 """Files that the README asks the reader to write."""
 NAMED_FILES = [
     path
@@ -78,36 +73,11 @@ def test_command(folder: Path, command: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_example_policy_is_found_and_doubles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / "doubler.py").write_text(textwrap.dedent(code))
-    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(tmp_path)])
-    registry.policies.cache_clear()
-    tier = config.load(TierSpec, "smoke")
-    request = RunRequest(
-        tier=tier, model="gpt3-1.3b-proxy", policy="doubler-every100", seed=0, results=tmp_path
-    )
-    try:
-        setup = Setup(request)
-    finally:
-        registry.policies.cache_clear()
-    first = setup.policy.start(setup.problem())
-    seen = Observation(
-        iteration=25,
-        samples=200,
-        train_s=5.0,
-        strategy=first,
-        iteration_s=0.2,
-        terms=None,
-        gns=NO_ESTIMATE,
-        last_switch_s=None,
-    )
-    decision = setup.policy.decide(seen)
-    assert first.gbs == 8
-    assert decision.strategy is not None
-    assert decision.strategy.gbs == 32
+def test_the_example_policy_is_that_of_the_guide() -> None:
+    """test_extension_guides.py runs it."""
+    examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = [textwrap.dedent(code) for code in examples if "class HalfTime" in code]
+    assert f'```python title="baselines/half_time.py"\n{code}```' in GUIDE
 
 
 @pytest.mark.parametrize("command", sorted(set(MAKE)))

@@ -7,6 +7,7 @@ import csv
 import json
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -63,14 +64,27 @@ def test_four_figures_as_png_and_pdf(results: Path) -> None:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def mlflow_statuses(folder: Path) -> list[str]:
+def mlflow_runs(folder: Path) -> Counter[tuple[str, str]]:
+    """Count the store's runs by what they stand for and their status."""
     with closing(sqlite3.connect(folder / "mlflow.db")) as store:
-        rows = store.execute("SELECT status FROM runs WHERE lifecycle_stage = 'active'")
-        return [status for (status,) in rows]
+        rows = store.execute(
+            "SELECT tags.value, runs.status FROM runs JOIN tags ON tags.run_uuid = runs.run_uuid "
+            "WHERE tags.key = 'level' AND runs.lifecycle_stage = 'active'"
+        )
+        return Counter(map(tuple, rows))
 
 
-def test_mlflow_holds_a_finished_run_per_policy(results: Path, workflow: Workflow) -> None:
-    assert mlflow_statuses(workflow.folder) == ["FINISHED"] * len(POLICIES)
+TRACKED = {
+    ("seed", "FINISHED"): len(POLICIES),
+    ("policy", "FINISHED"): len(POLICIES),
+    ("report", "FINISHED"): 1,
+}
+
+
+def test_mlflow_holds_every_seed_below_its_policy_and_the_report(
+    results: Path, workflow: Workflow
+) -> None:
+    assert mlflow_runs(workflow.folder) == TRACKED
 
 
 def test_again_does_nothing_and_says_so(results: Path, workflow: Workflow) -> None:
@@ -93,9 +107,10 @@ def test_a_deleted_policy_comes_back_and_only_that(results: Path, workflow: Work
         "train_policies": 1,
         "tables": 1,
         "figures": 1,
+        "report": 1,
         "track": 1,
         "all": 1,
-        "total": 5,
+        "total": 6,
     }
     assert f"{MODEL}/{kept}/seed0" in repaired.stdout
     assert repaired.stdout.count("(was finished: skipped)") == 1
@@ -104,9 +119,9 @@ def test_a_deleted_policy_comes_back_and_only_that(results: Path, workflow: Work
     after = written_ns(results)
     changed = {path.parts[0] for path in after if after[path] != before.get(path)}
     untouched = Path(MODEL) / kept / "seed0" / "metrics.jsonl"
-    assert changed <= {"tables", "figures", MODEL}
+    assert changed <= {"tables", "figures", "report.html", MODEL}
     assert after[untouched] == before[untouched]
-    assert mlflow_statuses(workflow.folder) == ["FINISHED"] * len(POLICIES)
+    assert mlflow_runs(workflow.folder) == TRACKED
     assert "Nothing to be done" in workflow("--cores", "2", tier="smoke").stdout
 
 
@@ -114,7 +129,7 @@ def test_a_deleted_store_is_filled_again(results: Path, workflow: Workflow) -> N
     (workflow.folder / "mlflow.db").unlink()
     filled = workflow("--cores", "2", tier="smoke")
     assert jobs(filled.stdout) == {"track": 1, "all": 1, "total": 2}
-    assert mlflow_statuses(workflow.folder) == ["FINISHED"] * len(POLICIES)
+    assert mlflow_runs(workflow.folder) == TRACKED
 
 
 def test_results_of_one_text_do_not_pass_for_those_of_another(

@@ -1,4 +1,6 @@
-"""Turn finished runs into tables, figures and MLflow runs; report what planners pick."""
+"""Turn finished runs into tables, figures, a report and MLflow runs; report what planners pick."""
+
+from cona.tracking import uri
 
 
 rule tables:
@@ -7,6 +9,7 @@ rule tables:
     output:
         csv=f"{PIPELINE.folder}/tables/ttp.csv",
         markdown=f"{PIPELINE.folder}/tables/ttp.md",
+        claims=f"{PIPELINE.folder}/tables/claims.md",
     log:
         f"{PIPELINE.logs}/tables.log",
     conda:
@@ -48,12 +51,37 @@ rule planners:
         "cona planners {params.options} > {log} 2>&1"
 
 
+# One HTML file of all that stands by then.
+rule report:
+    input:
+        RESULTS,
+        rules.tables.output,
+        rules.figures.output,
+        rules.planners.output,
+    output:
+        f"{PIPELINE.folder}/report.html",
+    log:
+        f"{PIPELINE.logs}/report.log",
+    priority: 1  # starts before `track`, which may fail
+    conda:
+        "../envs/cona.yaml"
+    params:
+        options=PIPELINE.report_options,
+    shell:
+        "cona report {params.options} > {log} 2>&1"
+
+
+# Last, so that a store that does not work takes nothing with it: by then all else stands. It fails
+# and is seen; the same command tries again. Without it: `snakemake --cores all tables figures`.
 rule track:
     input:
         RESULTS,
+        rules.tables.output,
+        rules.figures.output,
+        rules.planners.output,
     output:
         # The store is shared by all tiers: it is an output only while it is missing.
-        [] if Path("mlflow.db").exists() else update("mlflow.db"),
+        update(uri.missing_database()),
         touch(f"{PIPELINE.folder}/.tracked"),
     log:
         f"{PIPELINE.logs}/track.log",
@@ -61,5 +89,6 @@ rule track:
         "../envs/cona.yaml"
     params:
         options=PIPELINE.report_options,
+        store=uri.key(),
     shell:
-        "cona track {params.options} > {log} 2>&1"
+        "cona track {params.options} 2>&1 | tee {log}"

@@ -76,6 +76,29 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, key, value):
         load_runs(tmp_path, "quick")
 
 
+def engine(kind: str, precision: str = "fp32") -> dict[str, str]:
+    return {"kind": kind, "precision": precision, "switch_path": f"of {kind}"}
+
+
+def test_a_policy_may_bring_an_engine_but_a_tier_has_one(tmp_path):
+    write_run(tmp_path, LINES, policy="cona", clock=clock(engine=engine("megatron")))
+    own = {"policy": "cona-paper-engine=deepspeed", "clock": clock(engine=engine("deepspeed"))}
+    write_run(tmp_path, LINES, **own)
+    assert len(load_runs(tmp_path, "quick")) == 2
+    other = clock(engine=engine("deepspeed"))
+    write_run(tmp_path, LINES, policy="rampup", kind="schedule", clock=other)
+    with pytest.raises(RunError, match="rampup/seed0 has clock"):
+        load_runs(tmp_path, "quick")
+
+
+def test_an_engine_of_its_own_has_the_tiers_precision(tmp_path):
+    write_run(tmp_path, LINES, policy="cona", clock=clock(engine=engine("megatron")))
+    own = {"policy": "cona-engine=deepspeed", "clock": clock(engine=engine("deepspeed", "bf16"))}
+    write_run(tmp_path, LINES, **own)
+    with pytest.raises(RunError, match="deepspeed/seed0 has clock"):
+        load_runs(tmp_path, "quick")
+
+
 def test_models_may_differ_in_budget(tmp_path):
     write_run(tmp_path, LINES, model="a")
     write_run(tmp_path, LINES, model="b", time_budget_s=7.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from walks import walk
 
 from baselines.merrill import Merrill
 from cona.errors import ConfigError
+from cona.policy import Fork
 from cona.registry import policy
 from cona.strategy import Strategy
 
@@ -24,9 +24,9 @@ class Branches:
         self.losses = losses
         self.asked: list[tuple[int, int]] = []
 
-    def __call__(self, plan: Sequence[tuple[int, int]]) -> float:
-        self.asked += plan
-        return self.losses[plan[-1][0]]
+    def __call__(self, fork: Fork) -> float:
+        self.asked += [(strategy.gbs, iterations) for strategy, iterations in fork]
+        return self.losses[fork[-1][0].gbs]
 
 
 def started(losses: dict[int, float]) -> tuple[Merrill, Branches]:

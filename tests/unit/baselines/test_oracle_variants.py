@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from problems import TABLE, TableTimes, estimate, observe, problem
 
 from baselines.oracle import GreedyOracle
 from cona.errors import ConfigError
+from cona.policy import Fork
 from cona.registry import policy
 from cona.specs import ClockSpec, OracleSpec
 from cona.strategy import Strategy
@@ -27,8 +26,8 @@ class Landscape:
         self.bonus = bonus
         self.asked: list[tuple[int, ...]] = []
 
-    def __call__(self, plan: Sequence[tuple[int, int]]) -> float:
-        sizes = tuple(gbs for gbs, _ in plan)
+    def __call__(self, fork: Fork) -> float:
+        sizes = tuple(strategy.gbs for strategy, iterations in fork if iterations)
         self.asked.append(sizes)
         return 5.0 - sum(FALL[gbs] for gbs in sizes) - self.bonus.get(sizes, 0.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ from baselines.fixed_best import FixedBest
 from baselines.oracle import GreedyOracle
 from baselines.rampup import Rampup
 from cona.errors import ConfigError
+from cona.policy import Fork
 from cona.specs import LadderSpec, OracleSpec
 from cona.strategy import Strategy, StrategySpace
 
@@ -78,9 +78,10 @@ class Landscape:
         self.fall = fall
         self.asked: list[tuple[int, int]] = []
 
-    def __call__(self, plan: Sequence[tuple[int, int]]) -> float:
-        self.asked += plan
-        return 5.0 - sum(self.fall[gbs] * iterations for gbs, iterations in plan)
+    def __call__(self, fork: Fork) -> float:
+        stages = [(strategy.gbs, iterations) for strategy, iterations in fork if iterations]
+        self.asked += stages
+        return 5.0 - sum(self.fall[gbs] * iterations for gbs, iterations in stages)
 
 
 def start_oracle(fall: dict[int, float], **oracle: object) -> tuple[GreedyOracle, Landscape]:

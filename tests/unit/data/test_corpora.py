@@ -202,7 +202,9 @@ def test_stdlib_digest_depends_on_names(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("corpus", ["wikitext", "text:", "text", "stdlib:x", ""])
 def test_unknown_corpus_lists_the_valid_ones(corpus: str) -> None:
-    with pytest.raises(DataError, match="unknown corpus .*: valid: stdlib, text:<path>"):
+    with pytest.raises(
+        DataError, match="unknown corpus .*: valid: stdlib, wikitext-103, wikitext:<folder>, text"
+    ):
         read_corpus(corpus)
 
 

@@ -14,7 +14,7 @@ import tokenizers
 from cona.data import EvaluationSamples, TrainingSamples, cache_dir, prepare, prepared
 from cona.data.corpora import SPLITS, read_corpus
 from cona.data.tokenizer import TextEncoder, TokenizerSettings
-from cona.errors import DataError
+from cona.errors import DataError, StorageError
 from cona.specs import ModelSpec
 
 MakeModel = Callable[..., ModelSpec]
@@ -178,6 +178,7 @@ def test_an_entry_appears_whole_by_one_rename(
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+@pytest.mark.fault("disk full")
 def test_an_interrupted_preparation_leaves_nothing(
     corpus: str,
     cache: Path,
@@ -189,8 +190,8 @@ def test_an_interrupted_preparation_leaves_nothing(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(TextEncoder, "token_bytes", fail)
-        expected = DataError if isinstance(error, OSError) else KeyboardInterrupt
+        patch.setattr(prepared, "write_synced", fail)
+        expected = StorageError if isinstance(error, OSError) else KeyboardInterrupt
         with pytest.raises(expected):
             prepare(corpus, make_model())
     assert entries(cache) == []
@@ -202,12 +203,13 @@ def test_cache_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("CONA_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"cannot write the cache .*; set CONA_CACHE_DIR"):
+    with pytest.raises(StorageError, match=r"cannot write .*: Not a directory; .*CONA_CACHE_DIR"):
         prepare(corpus, make_model())
 
 
 @pytest.mark.parametrize("name", ["vocabulary.json", "train.npy", "token_bytes.npy"])
 @pytest.mark.parametrize("keep", [None, 0, 20])
+@pytest.mark.fault("damaged cache")
 def test_damaged_cache(
     corpus: str, cache: Path, make_model: MakeModel, name: str, keep: int | None
 ) -> None:

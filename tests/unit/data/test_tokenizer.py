@@ -42,7 +42,7 @@ def wordpiece() -> TextEncoder:
 
 
 def library(encoder: TextEncoder, tmp_path: Path) -> tokenizers.Tokenizer:
-    encoder.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text(encoder.to_json(), encoding="utf-8")
     return tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
 
 

@@ -1,0 +1,73 @@
+"""Figure: performance profile of the policies over models and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cona.analysis.groups import METHOD
+from cona.analysis.load import Run
+from cona.analysis.panels import DRAWN, add_row_legend, drawn, plain_log_ticks
+from cona.analysis.performance_profile import Profile, profiles
+from cona.analysis.style import line_style
+
+CAPTION = (
+    "Share of problems (model, target, seed) on which a policy's TTP is at most tau times that of "
+    "the fastest method; a target that was not reached is never within tau, so a line ends at the "
+    "share that was. Left end: how often it is the fastest. Bounds are no methods and may be "
+    "faster. TTP: interpolated between evaluations; targets: all rungs that take the fastest "
+    "method at least 4 % of the budget. Every seed and target is a problem of its own, so there is "
+    "no centre over seeds and no interval. Only seeds that most policies have, and policies that "
+    f"have them. {DRAWN}"
+)
+_WIDTH_IN = 8.5
+MOST_TAU = 10.0
+"""Right end of the axis at most."""
+
+
+def draw(runs: Sequence[Run]) -> Figure | None:
+    """Return the figure; None if no target was reached, or only one policy has run."""
+    found = profiles(runs).profiles
+    if len(found) < 2:
+        return None
+    chosen = {run.policy for run in drawn(runs)}
+    shown = [profile for profile in found if profile.policy in chosen]
+    figure = Figure(figsize=(_WIDTH_IN, max(4.3, 0.21 * len(shown) + 2.0)))
+    panel = figure.subplots()
+    largest = max([ratio for profile in found for ratio in profile.ratios] + [1.1])
+    end = min(largest * 1.05, MOST_TAU)
+    for profile in shown:
+        _line(panel, profile, end)
+    _finish(panel, end)
+    add_row_legend([panel])
+    return figure
+
+
+def _line(panel: Axes, profile: Profile, end: float) -> None:
+    style = line_style(profile.policy)
+    inside = [ratio for ratio in profile.ratios if 1.0 < ratio <= end]
+    taus = [1.0, *inside, end]
+    panel.plot(
+        taus,
+        [profile.share(tau) for tau in taus],
+        color=style.color,
+        linestyle=style.dash,
+        linewidth=style.width,
+        marker=style.marker,
+        markevery=(0.02, 0.17),
+        markersize=4.5,
+        drawstyle="steps-post",
+        zorder=2 if profile.policy == METHOD else 3,
+        label=profile.policy,
+    )
+
+
+def _finish(panel: Axes, end: float) -> None:
+    panel.set_xscale("log")
+    panel.set_xlim(0.995, end)
+    panel.set_ylim(0, 1.02)
+    plain_log_ticks(panel.xaxis, 1.0, end)
+    panel.set_xlabel("tau, factor of the fastest TTP (log)")
+    panel.set_ylabel("share of problems")

@@ -1,0 +1,34 @@
+"""What tests of measured runs share: how a run is asked for, and what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cona.runlog import read_records
+from cona.runner import RunRequest
+
+Make = Callable[..., RunRequest]
+"""Requests a measured run of the tiny model under the toy engine: the fixture `make`."""
+
+
+class CrashError(Exception):
+    """Stands for SIGKILL: nothing is saved."""
+
+
+def lines(result: Path, kind: str, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [r for r in read_records(result.with_name(name)) if r["kind"] == kind]
+
+
+def course(result: Path) -> list[tuple[Any, ...]]:
+    """What training did, without any time."""
+    return [
+        (r["iteration"], r["strategy"], r.get("loss"), r.get("ppl"))
+        for r in read_records(result.with_name("metrics.jsonl"))
+        if r["kind"] in ("step", "eval")
+    ]
+
+
+def events(result: Path, what: str) -> list[dict[str, Any]]:
+    return [e for e in read_records(result.with_name("events.jsonl")) if e["event"] == what]
