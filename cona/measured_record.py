@@ -20,8 +20,10 @@ from cona.storage import writing
 NAME = "measured.jsonl"
 CHECKPOINT = "checkpoint"
 
+CHECKPOINTS = "checkpoints"
+"""Folder in the run directory."""
 CHECKPOINTS_KEPT = 2
-"""If the last one is damaged, the one before it takes its place."""
+"""Of a run that goes on: if the last one is damaged, the one before it takes its place."""
 
 
 class MeasuredRecord:
@@ -37,7 +39,7 @@ class MeasuredRecord:
 
     def __init__(self, folder: Path, head: Record) -> None:
         self.path = folder / NAME
-        self._checkpoints = folder / "checkpoints"
+        self._checkpoints = folder / CHECKPOINTS
         self._lines = read_records(self.path)
         self._cursor = 1
         if not self._lines:
@@ -136,3 +138,14 @@ class MeasuredRecord:
         for path in self._checkpoints.glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
+
+
+def keep_last_checkpoint(folder: Path) -> None:
+    """Delete all checkpoints of a finished run but the last; what cannot be deleted stays.
+
+    Args:
+        folder: the run directory; without checkpoints nothing happens.
+    """
+    found = [path for path in (folder / CHECKPOINTS).glob("*") if path.name.isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.name))[:-1]:
+        shutil.rmtree(path, ignore_errors=True)

@@ -8,7 +8,6 @@ Source: method.md 7, architecture.md.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from cona.divergence import DivergenceWatch
 from cona.errors import RunError
 from cona.interrupt import Interrupted, stop_signals
 from cona.lock import Lock, patience_s
+from cona.measured_record import keep_last_checkpoint
 from cona.policy import (
     Decision,
     InformedPolicy,
@@ -25,16 +25,14 @@ from cona.policy import (
 )
 from cona.progress import RunProgress
 from cona.provenance import run_facts
+from cona.result import result_facts
 from cona.run_folder import finished, set_aside_other_configuration
-from cona.runlog import JsonLines, sha256, write_json
+from cona.runlog import JsonLines, write_json
 from cona.segments import Step
 from cona.setup import RunRequest, Setup
 from cona.storage import writing
 from cona.strategy import Strategy
 from cona.walk import Timed, Walk
-
-RESULT_SCHEMA = 1
-"""Version of the result format, docs/results-format.md."""
 
 ROUNDING = 1e-9
 """A sum of many T may exceed the same multiple of T by this much, relatively."""
@@ -64,10 +62,11 @@ def run(request: RunRequest, *, progress: bool = False) -> Path:
 def _run_locked(request: RunRequest, lock: Lock, *, progress: bool) -> Path:
     setup = Setup(request)
     result_path = request.folder / "result.json"
-    if finished(result_path, setup.run_key):
-        return result_path
-    set_aside_other_configuration(request.folder, setup.run_key)
-    return Run(setup, progress=progress).execute(lock)
+    if not finished(result_path, setup.run_key):
+        set_aside_other_configuration(request.folder, setup.run_key)
+        Run(setup, progress=progress).execute(lock)
+    keep_last_checkpoint(request.folder)  # again, where a kill came between
+    return result_path
 
 
 class Run:
@@ -292,51 +291,10 @@ class Run:
     def _finish(self) -> Path:
         self.log.finish()
         path = self.folder / "result.json"
-        write_json(path, self._result())
+        write_json(path, result_facts(self))
         walk = self.trajectory
         buckets = {}
         if isinstance(self.policy, SearchingPolicy):
             buckets["search_s"] = self.policy.search_s
         self.progress.event("finished", trained=walk.num_trained, read=walk.num_read, **buckets)
         return path
-
-    def _result(self) -> dict[str, Any]:
-        setup, clock, walk = self.setup, self.clock, self.trajectory
-        off_the_clock = {"checkpoint_s": walk.checkpoint_s, "probe_s": walk.probe_s}
-        gbs = [Strategy.parse(stage["strategy"]).gbs for stage in self.stages]
-        perplexities = [e["ppl"] for e in self.evaluations if e["ppl"] is not None]
-        num_skipped = self.watch.num_skipped
-        return {
-            "schema": RESULT_SCHEMA,
-            "status": "diverged" if self.diverged else "finished",
-            "tier": self.tier.name,
-            "model": setup.model.name,
-            "policy": setup.request.policy,
-            "seed": setup.request.seed,
-            "kind": self.policy.kind,
-            "source": self.policy.source,
-            "perplexity_name": setup.model.perplexity_name,
-            "clock": clock.facts,
-            "belief": setup.belief.name,
-            "time_budget_s": setup.time_budget_s,
-            "train_s": clock.train_s,
-            "compute_s": clock.compute_s,
-            "switch_s": dict(clock.switch_s),
-            "wall_s": clock.wall_s,
-            **{name: s for name, s in off_the_clock.items() if s is not None},
-            "iterations": self.iteration,
-            "samples": self.samples,
-            **({"num_skipped": num_skipped} if num_skipped else {}),
-            "ppl": None if self.diverged else self.evaluations[-1]["ppl"],
-            "best_ppl": min(perplexities, default=None),
-            "num_switches": len(self.stages) - 1,
-            "num_gbs_switches": sum(a != b for a, b in pairwise(gbs)),
-            "stages": self.stages,
-            "warmup_samples": setup.lr.warmup_samples,
-            "trajectories": walk.segments,
-            "data_hash": setup.prepared.content_hash,
-            "config_hash": setup.config_hash,
-            "comparison_key": setup.comparison_key,
-            "run_key": setup.run_key,
-            "metrics_sha256": sha256(self.folder / "metrics.jsonl"),
-        }

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cona import registry
-from cona.analysis.claim_measures import Measured, measure
+from cona.analysis.claim_measures import measure
+from cona.analysis.claim_numbers import Measured
 from cona.analysis.claim_specs import ClaimSpec, Measure, load_claims
 from cona.analysis.groups import METHOD, ORACLE, fixed_gbs, is_oracle
 from cona.analysis.load import Run

@@ -6,19 +6,21 @@ Source: method.md 8; the rule is in `config/claims.yaml`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cona.analysis.claim_measures import target_text
+from cona import config
+from cona.analysis.claim_numbers import target_text
 from cona.analysis.claims import Finding, findings
 from cona.analysis.groups import by_model, by_policy
 from cona.analysis.load import Run, load_runs
 from cona.analysis.markdown import number, page, table
 from cona.analysis.notes import INTERVAL, notes, num_seeds
 from cona.runlog import write_atomic
-from cona.specs import TierSpec
+from cona.specs import ScaleSpec, TierSpec
 
 COLUMNS = (
     *("claim", "statement", "paper", "model", "ours", "brief", "verdict", "why_not_tested"),
@@ -55,8 +57,11 @@ def write_claims(results: Path, tier: TierSpec) -> list[Path]:
 
 
 def command(tier: TierSpec) -> str:
-    """Return the command that makes the runs and this table."""
-    return f"make reproduce TIER={tier.name}"
+    """Return the command that makes the runs and this table: ``make reproduce TIER=paper@tiny``."""
+    tiers, scales = config.names(TierSpec), config.names(ScaleSpec)
+    at_scale = {f"{name}-{scale}": f"{name}@{scale}" for name, scale in product(tiers, scales)}
+    name = tier.name if tier.name in tiers else at_scale.get(tier.name, tier.name)
+    return f"make reproduce TIER={name}"
 
 
 def _record(found: Finding, tier: TierSpec) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def _assumptions(cost: TierCost) -> Iterator[str]:
     yield "  switches are inside the budget, but those of forks;"
     yield f"  an evaluation takes {EVALUATION_SHARE:g} of training on as many samples;"
     yield f"  a turn starts in {START_S:g} s and lasts {limit:g} h (jobs.runtime_min);"
-    yield f"  checkpoints and snapshots are written at {DISK_BYTES_PER_S / 1e9:g} GB/s and stay;"
+    rate = f"{DISK_BYTES_PER_S / 1e9:g} GB/s"
+    yield f"  checkpoints and snapshots are written at {rate}; a run leaves its last checkpoint;"
     if cost.tier.clock.kind == "modelled":
         cores = f"{CPU_FLOPS / 1e9:g} GFLOP/s on a CPU core"
         yield f"  one process trains: as fast as the cost model's GPU, or {cores};"

@@ -1,7 +1,7 @@
 """The DeepSpeed engine: ZeRO stages 1 to 3 with tensor parallelism, and the paper's way to switch.
 
-Models, initial weights, batches and statistics are those of ``cona.engine.parallel``; DeepSpeed
-reduces, clips and updates. Source: architecture.md, Contracts; method.md 2 and 7.
+Weights to begin with, batches and the frame of a step are those of ``cona.engine.rank_engine``;
+DeepSpeed reduces, clips and updates. Source: architecture.md, Contracts; method.md 2 and 7.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,20 @@ from megatron.core import parallel_state
 from torch import Tensor
 
 from cona.engine import cpu, universal
-from cona.engine.base import Batch, EvalSums, StepStats, Switched
+from cona.engine.base import Batch, Switched
 from cona.engine.flat import MOMENTS
-from cona.engine.groups import GroupCache
 from cona.engine.megatron import state_fingerprint, to_device
-from cona.engine.models import initial_model
-from cona.engine.parallel import EVALUATION_MBS, RankState, check_layout
+from cona.engine.rank_engine import (
+    EVALUATION_MBS,
+    RankEngine,
+    RankState,
+    Update,
+    check_layout,
+    sum_over_ranks,
+)
 from cona.engine.reshard import FlatShards, move, plan
-from cona.engine.sharded_checkpoint import load_checkpoint, save_checkpoint
-from cona.engine.shards import Shard
-from cona.engine.shares import evaluation_share, micro_batches, share
+from cona.engine.sharded_checkpoint import load_checkpoint
+from cona.engine.shares import evaluation_share
 from cona.engine.stage import Numerics
 from cona.engine.timing import StepTimer
 from cona.engine.zero import TAG, ZeroStage
@@ -41,7 +45,7 @@ SWITCH_PATHS = ("live", "universal")
 """In memory, or through DeepSpeed's universal checkpoint."""
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(RankEngine[ZeroStage]):
     """Implements ``cona.engine.base.LiveEngine`` over all ranks of the world.
 
     Args:
@@ -70,13 +74,9 @@ class DeepSpeedEngine:
         switch_path: str = "live",
         scratch: Path | None = None,
     ) -> None:
-        cpu.install()
-        cpu.make_deterministic()
-        self.spec, self.numerics = spec, numerics or Numerics()
+        super().__init__(spec, seed, numerics)
         self.zero_stage, self.switch_path, self._scratch = zero_stage, switch_path, scratch
         _check_abilities(zero_stage, self.numerics, switch_path)
-        self._groups = GroupCache()
-        self._random = torch.Generator().manual_seed(seed)
         self._stage = self._build(layout)
         self._stage.set_vectors(self._initial_vectors(seed))
 
@@ -86,113 +86,46 @@ class DeepSpeedEngine:
         return ZeroStage(self.spec, layout, self.numerics, self.zero_stage)
 
     def _initial_vectors(self, seed: int) -> dict[str, Tensor]:
-        """Cut this rank's slice out of the whole model, built as the single process builds it."""
-        self._groups.activate(Layout(dp=dist.get_world_size(), tp=1, pp=1))
-        whole = dict(initial_model(self.spec, seed).named_parameters())
-        self._groups.activate(self.layout)
-        weights = torch.cat([_piece(whole[s.name].detach(), s) for s in self._stage.starts])
+        weights = torch.cat(list(self._initial_pieces(seed)))
         vectors = {name: torch.zeros_like(weights) for name in self._stage.empty_vectors()}
         return {**vectors, "weights": weights.to(cpu.device())}
 
-    @property
-    def layout(self) -> Layout:
-        """The layout in force."""
-        return self._stage.layout
-
-    @property
-    def num_groups(self) -> int:
-        """Process groups that the layouts so far have made."""
-        return self._groups.num_groups
-
     # --- training ---------------------------------------------------------------------------------
 
-    def train_step(
-        self, batch: Batch, *, exec_mbs: int, lr: float, gradient_statistics: bool = True
-    ) -> StepStats:
-        """Run one optimizer step over the whole batch, which every rank passes.
-
-        Args:
-            batch: B samples; replica d takes the d-th share of them.
-            exec_mbs: samples per micro-batch of a replica.
-            lr: learning rate.
-            gradient_statistics: whether to measure sum k_i/K |g_i|^2.
-
-        Raises:
-            ConfigError: dp * exec_mbs does not divide the batch, or it predicts no token.
-
-        Source: method.md 2.
-        """
-        num_tokens = int(batch.loss_mask.sum())
-        if not num_tokens:
-            raise ConfigError(f"a batch of {len(batch)} samples has no predicted token")
-        parts = micro_batches(batch, self.layout.dp, exec_mbs)
-        num_measured = sum(bool(part.loss_mask.any()) for part in parts)
-        measure = gradient_statistics and num_measured > 1
-        timer = StepTimer()
+    def _update(self, parts: list[Batch], num_tokens: int, *, lr: float, measure: bool) -> Update:
         with self._random_streams():
             nats, sum_sq = self._accumulate(parts, num_tokens, measure)
         norm, applied = self._stage.step(lr)
-        return StepStats(
-            loss_nats=nats,
-            num_tokens=num_tokens,
-            grad_norm=norm,
-            sum_sq_microbatch=sum_sq if measure else None,
-            num_microbatches=num_measured,
-            skipped=not applied,
-            seconds=timer.stop(),
-        )
+        return Update(loss_nats=nats, sum_sq=sum_sq, grad_norm=norm, applied=applied)
 
     def _accumulate(
         self, parts: list[Batch], num_tokens: int, measure: bool
     ) -> tuple[float, float]:
         """Leave the gradient with DeepSpeed; return the batch's nats and sum k_i/K |g_i|^2."""
         stage, dp = self._stage, self.layout.dp
-        mine = share(parts, dp, parallel_state.get_data_parallel_rank())
         stage.train(True)
         if measure:
-            counts = [int(part.loss_mask.sum()) for part in mine]
-            stage.statistics.start(counts, [part.tokens for part in mine])
+            self._start_statistics(parts)
         nats = 0.0
-        for part in mine:
+        for part in parts:
             losses = stage.losses(*to_device(part, cpu.device()))
             # DeepSpeed applies the replicas' mean, but the batch's gradient is their sum.
             stage.backward(losses.sum() * (dp / num_tokens))
             nats += losses.detach().double().sum().item()
         sum_sq = stage.statistics.finish(num_tokens, scale=dp) if measure else 0.0
-        nats, sum_sq = _sum_over_ranks(nats / self.layout.tp, sum_sq)
+        nats, sum_sq = sum_over_ranks(nats / self.layout.tp, sum_sq)
         return nats, sum_sq
 
-    @contextmanager
-    def _random_streams(self) -> Iterator[None]:
-        """Give every replica a stream of its own for dropout, drawn anew each iteration."""
-        drawn = int(torch.randint(2**62, (), generator=self._random))
-        devices = [] if cpu.device().type == "cpu" else [cpu.device()]
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(drawn + parallel_state.get_data_parallel_rank())
-            yield
-
-    def evaluate(self, batches: Iterable[Batch]) -> EvalSums:
-        """Sum the loss over batches, which every rank passes, without changing any state.
-
-        Args:
-            batches: of any sizes; the sums do not depend on how samples are grouped (1e-6).
-        """
+    def _evaluate(self, batch: Batch) -> Iterator[float]:
         self._stage.train(False)
-        nats, num_tokens = 0.0, 0
-        for batch in batches:
-            num_tokens += int(batch.loss_mask.sum())
-            nats += sum(self._nats(part) for part in self._evaluation_parts(batch))
-        (total,) = _sum_over_ranks(nats)
-        return EvalSums(nats=total, num_tokens=num_tokens)
+        yield sum(self._nats(part) for part in self._evaluation_parts(batch))
 
     def _evaluation_parts(self, batch: Batch) -> list[tuple[Batch, float]]:
         """Return what this replica evaluates, as often as all others do, with weights 1 and 0."""
         dp, replica = self.layout.dp, parallel_state.get_data_parallel_rank()
         parts = list(evaluation_share(batch, dp, replica, EVALUATION_MBS))
-        largest_share = math.ceil(len(batch) / dp)
-        idle = math.ceil(largest_share / EVALUATION_MBS) - len(
-            parts
-        )  # under stage 3 the replicas gather each layer together
+        # Under stage 3 the replicas gather each layer together.
+        idle = math.ceil(math.ceil(len(batch) / dp) / EVALUATION_MBS) - len(parts)
         return [(part, 1.0) for part in parts] + [(batch[:1], 0.0)] * idle
 
     @torch.no_grad()
@@ -235,7 +168,7 @@ class DeepSpeedEngine:
         moved = move(moves, dist.get_rank(), held, wanted)
         self._stage.set_vectors(vectors)
         self._set_scalars(scalars)
-        return int(_sum_over_ranks(moved.sent_bytes)[0])
+        return int(sum_over_ranks(moved.sent_bytes)[0])
 
     def _switch_universal(self, layout: Layout) -> int:
         with self._shared_folder() as folder:
@@ -305,11 +238,6 @@ class DeepSpeedEngine:
         self._stage.num_updates = scalars["num_updates"]
         self._random.set_state(scalars["random"])
 
-    def save(self, path: Path) -> None:
-        """Write the full state to a folder, which any layout and any world can load."""
-        fingerprint, stage = state_fingerprint(self.spec), self._stage
-        save_checkpoint(path, fingerprint, stage.starts, stage.vectors(), self._scalars())
-
     def load(self, path: Path) -> None:
         """Read the state written by ``save``, under the layout in force.
 
@@ -320,12 +248,6 @@ class DeepSpeedEngine:
         scalars = load_checkpoint(path, fingerprint, self._stage.starts, vectors)
         self._stage.set_vectors(vectors)
         self._set_scalars(scalars)
-
-
-def _piece(whole: Tensor, shard: Shard) -> Tensor:
-    """Return a shard of a whole tensor, flat."""
-    box = tuple(slice(o, o + n) for o, n in zip(shard.offset, shard.shape, strict=True))
-    return whole.view(shard.global_shape)[box].flatten()
 
 
 def _check_abilities(zero_stage: int, numerics: Numerics, switch_path: str) -> None:
@@ -365,9 +287,3 @@ def _needed_bytes(spec: ModelSpec, old: Layout, new: Layout) -> int:
     moves = plan(spec, old, new)
     lacking = sum(moves.num_lacking(rank) for rank in range(new.num_gpus))
     return lacking * (1 + len(MOMENTS)) * torch.float32.itemsize
-
-
-def _sum_over_ranks(*values: float) -> list[float]:
-    totals = torch.tensor(values, dtype=torch.float64, device=cpu.device())
-    dist.all_reduce(totals)
-    return totals.tolist()

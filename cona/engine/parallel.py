@@ -6,9 +6,7 @@ same arguments. Source: architecture.md, Contracts; method.md 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,21 +19,23 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from cona.engine import cpu
-from cona.engine.base import Batch, EvalSums, StepStats, Switched
-from cona.engine.groups import GroupCache
+from cona.engine.base import Batch, Switched
 from cona.engine.megatron import state_fingerprint, to_device
-from cona.engine.models import initial_model
+from cona.engine.rank_engine import (
+    EVALUATION_MBS,
+    RankEngine,
+    RankState,
+    Update,
+    check_layout,
+    sum_over_ranks,
+)
 from cona.engine.reshard import Moved, move, plan
-from cona.engine.sharded_checkpoint import load_checkpoint, save_checkpoint
-from cona.engine.shares import evaluation_share, micro_batches, share
+from cona.engine.sharded_checkpoint import load_checkpoint
+from cona.engine.shares import evaluation_share
 from cona.engine.stage import Numerics, Stage
 from cona.engine.timing import StepTimer
-from cona.errors import ConfigError
-from cona.specs import LadderSpec, ModelSpec
-from cona.strategy import Layout, StrategySpace
-
-EVALUATION_MBS = 8
-"""Sequences of one evaluation micro-batch, at most."""
+from cona.specs import ModelSpec
+from cona.strategy import Layout
 
 INITIAL_LOSS_SCALE = 2.0**12
 """The paper's, method.md 6."""
@@ -44,19 +44,7 @@ LOSS_SCALE_INTERVAL = 1000
 """ASSUMED: iterations without overflow after which the loss scale doubles (Megatron's default)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankState:
-    """A copy of everything that training changes on one rank."""
-
-    layout: Layout
-    """The layout that it belongs to."""
-    vectors: dict[str, Tensor]
-    """Weights and moments by name, flat."""
-    scalars: dict[str, Any]
-    """The same on every rank: number of updates, random stream, loss scale."""
-
-
-class ParallelEngine:
+class ParallelEngine(RankEngine[Stage]):
     """Implements ``cona.engine.base.LiveEngine`` over all ranks of the world.
 
     Args:
@@ -72,12 +60,7 @@ class ParallelEngine:
     def __init__(
         self, spec: ModelSpec, layout: Layout, seed: int, numerics: Numerics | None = None
     ) -> None:
-        cpu.install()
-        cpu.make_deterministic()
-        self.spec, self.numerics = spec, numerics or Numerics()
-        self.rank = dist.get_rank()
-        self._groups = GroupCache()
-        self._random = torch.Generator().manual_seed(seed)
+        super().__init__(spec, seed, numerics)
         self._scaler = self._loss_scaler()
         self._stage = self._build(layout)
         self._set_initial_weights(seed)
@@ -101,20 +84,10 @@ class ParallelEngine:
             )
 
     def _set_initial_weights(self, seed: int) -> None:
-        """Cut this rank's shards out of the whole model, built as the single process builds it."""
-        self._groups.activate(Layout(dp=dist.get_world_size(), tp=1, pp=1))
-        whole = dict(initial_model(self.spec, seed).named_parameters())
-        self._groups.activate(self.layout)
-        for shard, start in self._stage.starts.items():
-            box = tuple(slice(o, o + n) for o, n in zip(shard.offset, shard.shape, strict=True))
-            piece = whole[shard.name].detach().view(shard.global_shape)[box].flatten()
-            self._stage.optimizer.weights[start : start + len(piece)] = piece
-        self._stage.refresh()
-
-    @property
-    def layout(self) -> Layout:
-        """The layout in force."""
-        return self._stage.layout
+        stage = self._stage
+        for start, piece in zip(stage.starts.values(), self._initial_pieces(seed), strict=True):
+            stage.optimizer.weights[start : start + len(piece)] = piece
+        stage.refresh()
 
     @property
     def loss_scale(self) -> float:
@@ -123,48 +96,15 @@ class ParallelEngine:
 
     # --- training ---------------------------------------------------------------------------------
 
-    def train_step(
-        self, batch: Batch, *, exec_mbs: int, lr: float, gradient_statistics: bool = True
-    ) -> StepStats:
-        """Run one optimizer step over the whole batch, which every rank passes.
-
-        Args:
-            batch: B samples; replica d takes the d-th share of them.
-            exec_mbs: samples per micro-batch of a replica.
-            lr: learning rate.
-            gradient_statistics: whether to measure sum k_i/K |g_i|^2.
-
-        Raises:
-            ConfigError: dp * exec_mbs does not divide the batch, or it predicts no token.
-
-        Source: method.md 2.
-        """
-        num_tokens = int(batch.loss_mask.sum())
-        if not num_tokens:
-            raise ConfigError(f"a batch of {len(batch)} samples has no predicted token")
-        parts = micro_batches(batch, self.layout.dp, exec_mbs)
-        num_measured = sum(bool(part.loss_mask.any()) for part in parts)
-        measure = gradient_statistics and num_measured > 1
-        timer = StepTimer()
-        nats, sum_sq, square = self._gradient(self._mine(parts), num_tokens, measure)
+    def _update(self, parts: list[Batch], num_tokens: int, *, lr: float, measure: bool) -> Update:
+        nats, sum_sq, square = self._gradient(parts, num_tokens, measure)
         scale = self.loss_scale
         norm = square**0.5 / scale
         applied = self._stage.optimizer.apply(lr, norm, scale)
         self._stage.refresh()
         if self._scaler is not None:
             self._scaler.update(not applied)
-        return StepStats(
-            loss_nats=nats,
-            num_tokens=num_tokens,
-            grad_norm=norm,
-            sum_sq_microbatch=sum_sq if measure else None,
-            num_microbatches=num_measured,
-            skipped=not applied,
-            seconds=timer.stop(),
-        )
-
-    def _mine(self, parts: list[Batch]) -> list[Batch]:
-        return share(parts, self.layout.dp, parallel_state.get_data_parallel_rank())
+        return Update(loss_nats=nats, sum_sq=sum_sq, grad_norm=norm, applied=applied)
 
     def _gradient(
         self, parts: list[Batch], num_tokens: int, measure: bool
@@ -178,15 +118,12 @@ class ParallelEngine:
         stage.ddp.zero_grad_buffer()
         stage.ddp.train()
         if measure:
-            counts = [int(part.loss_mask.sum()) for part in parts]
-            stage.statistics.start(counts, [part.tokens for part in parts])
+            self._start_statistics(parts)
         with self._random_streams():
             nats = self._run(parts, factor=scale / num_tokens)
         sum_sq = stage.statistics.finish(num_tokens, scale) if measure else 0.0
         square = stage.reduce_gradient() / self.layout.dp  # every replica has the same
-        totals = torch.tensor([nats, sum_sq, square], dtype=torch.float64, device=cpu.device())
-        dist.all_reduce(totals)
-        nats, sum_sq, square = totals.tolist()
+        nats, sum_sq, square = sum_over_ranks(nats, sum_sq, square)
         return nats, sum_sq, square
 
     def _run(self, parts: list[Batch], *, factor: float | None) -> float:
@@ -221,34 +158,10 @@ class ParallelEngine:
         is_first_slice = parallel_state.get_tensor_model_parallel_rank() == 0
         return torch.stack(nats).sum().item() if nats and is_first_slice else 0.0
 
-    @contextmanager
-    def _random_streams(self) -> Iterator[None]:
-        """Give every replica and stage a stream of its own for dropout, drawn anew each iteration.
-
-        What is drawn from is the same on every rank, so that it survives any change of layout.
-        """
-        drawn = int(torch.randint(2**62, (), generator=self._random))
-        place = self.rank // self.layout.tp  # ranks that share a layer's weights share its dropout
-        devices = [] if cpu.device().type == "cpu" else [cpu.device()]
-        with torch.random.fork_rng(devices):
-            torch.manual_seed(drawn + place)
-            yield
-
-    def evaluate(self, batches: Iterable[Batch]) -> EvalSums:
-        """Sum the loss over batches, which every rank passes, without changing any state.
-
-        Args:
-            batches: of any sizes; the sums do not depend on how samples are grouped (1e-6).
-        """
+    def _evaluate(self, batch: Batch) -> Iterator[float]:
         self._stage.ddp.eval()
-        nats, num_tokens = 0.0, 0
-        for batch in batches:
-            num_tokens += int(batch.loss_mask.sum())
-            for parts in self._equal_parts(batch):
-                nats += self._run(parts, factor=None)
-        total = torch.tensor([nats], dtype=torch.float64, device=cpu.device())
-        dist.all_reduce(total)
-        return EvalSums(nats=total.item(), num_tokens=num_tokens)
+        for parts in self._equal_parts(batch):
+            yield self._run(parts, factor=None)
 
     def _equal_parts(self, batch: Batch) -> Iterator[list[Batch]]:
         """Yield this replica's share of a batch as groups of equal micro-batches."""
@@ -324,39 +237,14 @@ class ParallelEngine:
             vars(self._scaler).update({f"_{key}": value for key, value in scaler.items()})
         self._stage.refresh()
 
-    def save(self, path: Path) -> None:
-        """Write the full state to a folder, which any layout and any world can load."""
-        save_checkpoint(
-            path, self._fingerprint, self._stage.starts, self._stage.vectors(), self._scalars()
-        )
-
     def load(self, path: Path) -> None:
         """Read the state written by ``save``, under the layout in force.
 
         Raises:
             RunError: the folder is missing, damaged, or belongs to another model.
         """
-        scalars = load_checkpoint(
-            path, self._fingerprint, self._stage.starts, self._stage.vectors()
-        )
-        self._set_scalars(scalars)
-
-    @property
-    def _fingerprint(self) -> str:
-        return state_fingerprint(self.spec)
-
-    @property
-    def num_groups(self) -> int:
-        """Process groups that the layouts so far have made."""
-        return self._groups.num_groups
-
-
-def check_layout(spec: ModelSpec, layout: Layout) -> None:
-    """Raise ConfigError unless a layout has as many ranks as the world and divides the model."""
-    space = StrategySpace(model=spec, num_gpus=dist.get_world_size(), ladder=LadderSpec())
-    if broken := space.why_not_layout(layout):
-        valid = ", ".join(map(str, space.layouts))
-        raise ConfigError(f"layout {layout} on {space.num_gpus} ranks: {broken}; valid: {valid}")
+        fingerprint, stage = state_fingerprint(self.spec), self._stage
+        self._set_scalars(load_checkpoint(path, fingerprint, stage.starts, stage.vectors()))
 
 
 def _switched(moved: Moved, timer: StepTimer) -> Switched:

@@ -13,7 +13,6 @@ from cona import config, registry
 from cona.cost import TimeModel, time_model
 from cona.cost.ranking import memory_bytes
 from cona.estimate.look_ahead import LookAhead, looks_ahead, most_look_ahead
-from cona.measured_record import CHECKPOINTS_KEPT
 from cona.planning import DEFAULT_PRESET
 from cona.scene import Scene
 from cona.search import best
@@ -163,8 +162,8 @@ class RankCosts(RunCosts):
         return ahead.train_s + ahead.switch_s + self._probes_s(ahead)
 
     def _disk_bytes(self, gbs: int, ahead: LookAhead) -> float:
-        kept = min(CHECKPOINTS_KEPT, self._num_checkpoints(gbs))
-        return kept * self.state_bytes + self._log_bytes(gbs)
+        left = min(1, self._num_checkpoints(gbs))  # a finished run keeps the last one
+        return left * self.state_bytes + self._log_bytes(gbs)
 
 
 class ProcessCosts(RunCosts):

@@ -267,7 +267,33 @@ def test_two_checkpoints_are_kept_and_the_older_one_replaces_a_damaged_one(
     path = run(request)
     assert events(path, "finished")[0]["read"] == 16
     assert course(path)[:40] == course(run(make(results="whole")))[:40]
+    assert len(list(folder.iterdir())) == 1  # the run is finished
+
+
+def test_a_finished_run_keeps_its_last_checkpoint_and_goes_on_from_there(make: Make) -> None:
+    request = make()
+    path = run(request)
+    whole, folder = course(path), request.folder / "checkpoints"
+    last = lines(path, "checkpoint", "measured.jsonl")[-1]["iteration"]
+    assert [p.name for p in folder.iterdir()] == [str(last)]
+    path.unlink()
+    assert course(run(request))[: last + 1] == whole[: last + 1]
+    assert events(path, "finished")[-1]["read"] == last
+
+
+def test_a_kill_before_checkpoints_are_dropped_is_made_up_for(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = make()
+    folder = request.folder / "checkpoints"
+    with monkeypatch.context() as patch:
+        patch.setattr("cona.runner.keep_last_checkpoint", mock.Mock(side_effect=CrashError))
+        with pytest.raises(CrashError):
+            run(request)
+    before = (request.folder / "result.json").read_bytes()
     assert len(list(folder.iterdir())) == 2
+    assert run(replace(request, ranks=None)).read_bytes() == before
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> None:

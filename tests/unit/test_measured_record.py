@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cona.errors import RunError
-from cona.measured_record import CHECKPOINT, CHECKPOINTS_KEPT, MeasuredRecord
+from cona.measured_record import (
+    CHECKPOINT,
+    CHECKPOINTS_KEPT,
+    MeasuredRecord,
+    keep_last_checkpoint,
+)
 
 HEAD = {"run_key": "abc", "hardware": {"device": "toy"}}
 kinds = st.lists(st.sampled_from(["step", "eval", "switch", "checkpoint"]), max_size=30)
@@ -70,6 +75,27 @@ def test_only_the_latest_checkpoints_are_kept(written: list[str]) -> None:
         assert folders == set(places[-CHECKPOINTS_KEPT:])
         assert [c["iteration"] for c in record.checkpoints()] == sorted(folders, reverse=True)
         assert record.seconds_of(CHECKPOINT) == 0.5 * len(places)
+
+
+@given(written=kinds)
+def test_a_finished_run_keeps_the_last_checkpoint_alone(written: list[str]) -> None:
+    with TemporaryDirectory() as name:
+        write(Path(name), written)
+        places = [place for place, kind in enumerate(written) if kind == "checkpoint"]
+        for _ in range(2):  # again changes nothing
+            keep_last_checkpoint(Path(name))
+            left = {int(p.name) for p in Path(name).glob("checkpoints/*")}
+            assert left == set(places[-1:])
+        found = MeasuredRecord(Path(name), HEAD).checkpoints()
+        assert [c["iteration"] for c in found] == places[-1:]
+        read(Path(name), [(i, k) for i, k in enumerate(written) if k != "checkpoint"])
+
+
+def test_the_last_checkpoint_is_the_one_of_most_iterations(tmp_path: Path) -> None:
+    for iteration in (900, 1000):
+        (tmp_path / "checkpoints" / str(iteration)).mkdir(parents=True)
+    keep_last_checkpoint(tmp_path)
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["1000"]
 
 
 def test_a_cut_removes_what_a_crash_left_among_the_checkpoints(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from problems import tiny_tier
 
 from cona import cli, config
-from cona.analysis.claim_measures import Measured
+from cona.analysis.claim_numbers import Measured
 from cona.analysis.claim_specs import ClaimSpec, ClaimsSpec, LimitSpec, load_claims
 from cona.analysis.claims import Finding, findings
 from cona.analysis.load import load_runs
 from cona.analysis.readme_claims import BEGIN, END, fragment, write_readme
-from cona.analysis.table_claims import COLUMNS, write_claims
+from cona.analysis.table_claims import COLUMNS, command, write_claims
 from cona.errors import ConfigError
-from cona.specs import TierSpec
+from cona.pipeline import with_scale
+from cona.specs import ScaleSpec, TierSpec
 
 ROOT = Path(__file__).parents[3]
 MODEL = "gpt3-1.3b-proxy"
@@ -260,6 +261,28 @@ def test_the_table_names_command_clock_scale_rule_and_run_keys(tmp_path: Path) -
         assert part in text
     assert c2["run_keys"].split()[0] in text
     assert "nan" not in text.lower()
+
+
+@pytest.mark.parametrize("tier_name", config.names(TierSpec))
+@pytest.mark.parametrize("scale", [None, *config.names(ScaleSpec)])
+def test_the_command_finds_the_tier_again(tier_name: str, scale: str | None) -> None:
+    asked = config.load(TierSpec, with_scale(tier_name, scale))
+    made = command(asked)
+    assert made == "make reproduce TIER=" + (f"{tier_name}@{scale}" if scale else tier_name)
+    assert config.load(TierSpec, made.partition("=")[2]) == asked
+
+
+def test_a_tier_of_its_own_is_not_taken_for_a_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(tier()) == "make reproduce TIER=judged"
+    monkeypatch.setenv("CONA_CONFIG_DIR", str(tmp_path))
+    for path in ("tiers/paper.yaml", "scales/tiny.yaml"):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).touch()
+    assert command(tier(name="paper-tiny")) == "make reproduce TIER=paper@tiny"
+    (tmp_path / "tiers/paper-tiny.yaml").touch()
+    assert command(tier(name="paper-tiny")) == "make reproduce TIER=paper-tiny"
 
 
 def test_cona_claims_says_what_it_wrote(tmp_path: Path) -> None:

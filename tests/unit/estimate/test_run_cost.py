@@ -93,7 +93,7 @@ def test_a_fixed_batch_is_priced_as_itself() -> None:
     # 160 samples: evaluations at 0, 32, ..., 160 and once at the end, of 4 samples of 1/8 s / 4
     assert cost.evaluation_s == pytest.approx(7 * 4 * 0.125 / 4)
     assert cost.checkpoint_s == pytest.approx(2 * STATE_BYTES / 1e9)
-    assert cost.disk_bytes == 2 * STATE_BYTES + FOLDER_BYTES + 20 * LINE_BYTES
+    assert cost.disk_bytes == STATE_BYTES + FOLDER_BYTES + 20 * LINE_BYTES
 
 
 def test_an_unknown_course_is_priced_where_it_takes_most() -> None:
@@ -102,7 +102,12 @@ def test_an_unknown_course_is_priced_where_it_takes_most() -> None:
     # 320 samples at gbs 32 pass five points of 64
     assert cost.checkpoint_s == pytest.approx(5 * STATE_BYTES / 1e9)
     assert cost.evaluation_s == pytest.approx(7 * 4 * 0.125 / 4)  # beats 12 * 4 * 0.0625 / 4
-    assert cost.disk_bytes == 2 * STATE_BYTES + FOLDER_BYTES + 20 * LINE_BYTES
+    assert cost.disk_bytes == STATE_BYTES + FOLDER_BYTES + 20 * LINE_BYTES
+
+
+def test_a_run_without_a_checkpoint_leaves_its_logs_alone() -> None:
+    rare = scene(clock={"kind": "measured"}, snapshot_interval_samples=321)  # it ends at 320
+    assert RankCosts(rare).run("cona").disk_bytes == FOLDER_BYTES + 20 * LINE_BYTES
 
 
 def test_the_oracle_takes_its_forks_too() -> None:
