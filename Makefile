@@ -62,9 +62,9 @@ lock:  ## write the installed versions (Python 3.11) to requirements.lock
 reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
 	@$(SNAKEMAKE) --cores $(CORES) --config tier=$(TIER) || \
 		{ echo "Stopped. What is finished is kept: the same command continues." >&2; exit 1; }
-	@echo "Tables:  results/$(TIER)/tables/ttp.md and its neighbours"
-	@echo "Figures: results/$(TIER)/figures/"
-	@echo "Report:  results/$(TIER)/report.html"
+	@echo "Tables:  results/$(subst @,-,$(TIER))/tables/ttp.md and its neighbours"
+	@echo "Figures: results/$(subst @,-,$(TIER))/figures/"
+	@echo "Report:  results/$(subst @,-,$(TIER))/report.html"
 	@echo "MLflow:  make ui"
 
 # Without its job runner the server needs a third of the memory; runs are imported, not started.

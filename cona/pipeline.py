@@ -16,7 +16,7 @@ from typing import Protocol
 from cona import config, jobs, registry
 from cona.analysis.groups import ORACLE, is_oracle
 from cona.cost import time_models
-from cona.data.corpora import CORPORA, is_corpus
+from cona.data.corpora import CORPORA, check_exists, is_corpus
 from cona.errors import ConfigError, nearest
 from cona.resources import Geometry, Resources, training_job
 from cona.scene import Scene
@@ -103,6 +103,7 @@ class Pipeline:
         tier = config.load(TierSpec, spec)
         if corpus := settings.get("data"):
             tier = config.override(tier, {"data.corpus": corpus}, where="data")
+        check_exists(tier.data.corpus)
         pipeline = cls(tier=tier, spec=spec, results=settings["results"].rstrip("/"))
         for model in tier.models:
             pipeline.fingerprint(model)

@@ -108,11 +108,28 @@ def read_corpus(corpus: str) -> Corpus:
         return _stdlib()
     if corpus == "wikitext-103":
         return _wikitext(corpus, wikitext.load_hub(corpus))
-    scheme, _, written = corpus.partition(":")
-    path = Path(written).expanduser() if written.startswith("~/") else Path(written)
-    if scheme == "wikitext":
+    check_exists(corpus)
+    path = _path(corpus)
+    if corpus.startswith("wikitext:"):
         return _wikitext(corpus, wikitext.read_folder(corpus, path))
     return _text(corpus, path)
+
+
+def _path(corpus: str) -> Path:
+    written = corpus.partition(":")[2]
+    return Path(written).expanduser() if written.startswith("~/") else Path(written)
+
+
+def check_exists(corpus: str) -> None:
+    """Refuse a corpus whose file or folder is not there; reads nothing.
+
+    Raises:
+        DataError: it is not.
+    """
+    if ":" in corpus and not _path(corpus).exists():
+        raise DataError(
+            f"{corpus}: there is no such file or folder; valid: an existing one, or stdlib"
+        )
 
 
 def is_corpus(corpus: str) -> bool:
@@ -188,8 +205,6 @@ def _is_library_source(path: Path, root: Path) -> bool:
 
 
 def _text(name: str, path: Path) -> Corpus:
-    if not path.is_file() and not path.is_dir():
-        raise DataError(f"{name}: there is no such file or folder; valid: an existing one, stdlib")
     if path.is_file():
         files = _read(name, [path], path.parent)
     else:

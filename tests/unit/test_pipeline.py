@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cona import config
-from cona.errors import ConfigError
+from cona.errors import ConfigError, DataError
 from cona.pipeline import Pipeline
 from cona.specs import TierSpec
 
@@ -122,13 +122,21 @@ def test_models_have_different_fingerprints() -> None:
     assert len({pipeline().fingerprint(model) for model in models}) == len(models)
 
 
-def test_options_survive_the_shell() -> None:
-    built = Pipeline.of({"tier": "quick", "results": "my results/", "data": "text:a b/$c"})
-    words = ["--tier", "quick", "--data", "text:a b/$c", "--out", "my results"]
+def test_options_survive_the_shell(tmp_path: Path) -> None:
+    corpus = f"text:{tmp_path}/a b$c"
+    Path(corpus.removeprefix("text:")).write_text("some words")
+    built = Pipeline.of({"tier": "quick", "results": "my results/", "data": corpus})
+    words = ["--tier", "quick", "--data", corpus, "--out", "my results"]
     assert shlex.split(built.run_options) == words
     assert shlex.split(built.data_options) == words[:4]
     assert shlex.split(built.report_options) == [*words[:2], *words[4:]]
     assert built.folder == "my results/quick"
+
+
+def test_a_text_that_is_not_there_is_an_error_before_anything_runs(tmp_path: Path) -> None:
+    for corpus in (f"text:{tmp_path}/no.txt", f"wikitext:{tmp_path}/no"):
+        with pytest.raises(DataError, match=f"^{corpus}: there is no such file or folder"):
+            Pipeline.of({"tier": "smoke", "results": "results", "data": corpus})
 
 
 def test_unknown_names_are_errors_before_anything_runs(tmp_path) -> None:

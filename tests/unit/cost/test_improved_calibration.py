@@ -200,3 +200,14 @@ def test_an_uncalibrated_type_says_where_its_fused_attention_comes_from(gpu: str
     assert "arXiv 2407.08608" in taken_over.source
     fitted = f"{h100.constants.flash_efficiency:.2f}"
     assert f"the fitted {fitted} of h100-80g.yaml" in taken_over.source
+
+
+@pytest.mark.parametrize("gpu", ["a100-80g", "h100-80g"])
+def test_the_page_states_the_errors_of_the_shipped_calibrations(gpu: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cost-model.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    stated = {tuple(row[1:]) for row in rows if row[:1] == [gpu]}
+    assert stated == {
+        (r.group, str(r.num_rows), f"{100 * r.median:.1f} %", f"{100 * r.p90:.1f} %")
+        for r in load(gpu).residuals
+    }
