@@ -32,10 +32,26 @@ def _facts(pid: int) -> dict[str, Any]:
         "host": platform.node(),
         "machine": this_machine(),
         "pid": pid,
-        "started_s": psutil.Process(pid).create_time(),
+        "started_s": started_s(pid),
         "job": job,
         "cluster": slurm.cluster() if job else None,
     }
+
+
+def started_s(pid: int) -> float:
+    """Return when a process of this machine started, in seconds since a moment that never moves.
+
+    On Linux since the machine's own start: the wall clock may be set while the process lives.
+
+    Raises:
+        psutil.NoSuchProcess: there is none.
+    """
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).create_time()
+    # Field 22 of proc(5), counted after the name in parentheses, which may hold anything.
+    return int(words.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 @functools.cache
@@ -58,7 +74,7 @@ class Owner:
     """Within which the process id means something."""
     pid: int
     started_s: float
-    """When the process started, seconds since 1970: process ids are used again."""
+    """When the process started, as `started_s` says: process ids are used again."""
     job: str | None
     """Its SLURM job, if any."""
     cluster: str | None
@@ -112,7 +128,6 @@ class Owner:
             process = psutil.Process(self.pid)
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            # The kernel's start time is exact, the boot time that it is added to may move a little.
-            return abs(process.create_time() - self.started_s) < 2
+            return abs(started_s(self.pid) - self.started_s) < 2
         except psutil.NoSuchProcess:
             return False

@@ -17,3 +17,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if cache is not None:
         os.environ.setdefault("CONA_CACHE_DIR", str(cache.mkdir("cona-data")))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands print what they print into a pipe, wherever pytest runs."""
+    monkeypatch.delenv("COLUMNS", raising=False)

@@ -23,11 +23,6 @@ HEAD = ("s", "name", "kind", "why")
 PLANNERS = ("plan", "--planner", "all", "--model", "llama-3.2-1b", "--cluster", "a100x4-2node")
 
 
-@pytest.fixture(autouse=True)
-def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-
 def at(width: int, head: tuple[str, ...], lines: list, drop: tuple[str, ...] = ()) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(terminal, "columns", lambda: width)

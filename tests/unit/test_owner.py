@@ -7,13 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cona import slurm
-from cona.owner import SILENT_S, STALE_S, Owner
+from cona.owner import SILENT_S, STALE_S, Owner, started_s
 
 ages = st.floats(0, 10 * STALE_S)
 
@@ -45,9 +44,7 @@ def test_here_only_the_process_counts(silent_s: float) -> None:
 @pytest.mark.fault("stale lock")
 def test_a_dead_process_is_gone_even_before_it_is_waited_for() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = replace(
-        Owner.this_process(), pid=child.pid, started_s=psutil.Process(child.pid).create_time()
-    )
+    owner = replace(Owner.this_process(), pid=child.pid, started_s=started_s(child.pid))
     assert owner.is_alive(0)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and still in the table
