@@ -126,9 +126,7 @@ def _note_fault(
 ) -> None:
     """Write the traceback to a file; without a launcher that reads it, say so in one sentence."""
     rank = int(os.environ["RANK"])
-    job = os.environ.get("SLURM_JOB_ID", str(os.getppid()))
-    default = Path(tempfile.gettempdir()) / f"cona-faults-{job}"
-    folder = Path(os.environ.get(FAULTS, default))
+    folder = Path(os.environ.get(FAULTS) or tempfile.mkdtemp(prefix="cona-fault-"))
     folder.mkdir(exist_ok=True)
     path = folder / f"rank{rank}.txt"
     path.write_text("".join(traceback.format_exception(kind, error, trace)), encoding="utf-8")

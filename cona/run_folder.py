@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
 from cona.errors import RunError
-from cona.runlog import read_json, sha256
+from cona.measured_record import NAME
+from cona.result import RESULT_SCHEMA
+from cona.runlog import read_json, read_records, sha256
 
 
 def finished(result_path: Path, run_key: str) -> bool:
@@ -17,7 +20,8 @@ def finished(result_path: Path, run_key: str) -> bool:
         return False
     metrics = result_path.with_name("metrics.jsonl")
     return (
-        result.get("run_key") == run_key
+        result.get("schema") == RESULT_SCHEMA
+        and result.get("run_key") == run_key
         and metrics.exists()
         and result.get("metrics_sha256") == sha256(metrics)
     )
@@ -25,13 +29,9 @@ def finished(result_path: Path, run_key: str) -> bool:
 
 def set_aside_other_configuration(folder: Path, run_key: str) -> None:
     """Keep the files of a run that another configuration made under another name."""
-    if not any((folder / name).exists() for name in ("metrics.jsonl", "measured.jsonl")):
+    if not any((folder / name).exists() for name in ("metrics.jsonl", NAME)):
         return
-    try:
-        key = str(read_json(folder / "run.json").get("run_key"))
-    except RunError:  # missing or damaged: nobody knows what made the rest
-        key = "unknown"
-    if key == run_key:
+    if (key := _run_key(folder)) == run_key:
         return
     target = _free(folder / "superseded" / key)
     target.mkdir(parents=True)
@@ -41,12 +41,21 @@ def set_aside_other_configuration(folder: Path, run_key: str) -> None:
         "events.jsonl",
         "run.json",
         "checkpoints",
-        "measured.jsonl",
+        NAME,
         "metrics.jsonl",
     ):
         path = folder / name
         if path.exists():
             path.replace(target / name)
+
+
+def _run_key(folder: Path) -> str:
+    """Return the key of the run whose files stand in a run directory; `unknown` if none says it."""
+    with suppress(RunError):
+        return str(read_json(folder / "run.json").get("run_key"))
+    with suppress(RunError, LookupError, TypeError):  # run.json is missing or damaged
+        return str(read_records(folder / NAME)[0]["run_key"])
+    return "unknown"
 
 
 def _free(path: Path) -> Path:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from cona.analysis.groups import by_model, order
 from cona.cost.switch import PRESETS
 from cona.errors import RunError
+from cona.result import RESULT_SCHEMA
 
 Record = dict[str, Any]
-SCHEMA = 1
-"""The version of result.json that this code reads."""
 
 BRINGS_ENGINE = "-engine="
 """In the name of a policy that trains with an engine of its own, and is compared all the same."""
@@ -163,9 +162,10 @@ def load_runs(results: Path, tier: str) -> list[Run]:
 def load_run(path: Path) -> Run:
     """Read one finished run directory; raises RunError if a file is missing or damaged."""
     result = _mapping(_read(path / "result.json"), path / "result.json")
-    if result.get("schema") != SCHEMA:
+    if result.get("schema") != RESULT_SCHEMA:
         raise RunError(
-            f"{path / 'result.json'}: schema {result.get('schema')} is not {SCHEMA}; run it again"
+            f"{path / 'result.json'}: schema {result.get('schema')} is not {RESULT_SCHEMA}; "
+            "delete it and run it again"
         )
     content = _metrics(path, result)
     kinds: dict[str, list[Record]] = {"step": [], "eval": [], "decision": [], "switch": []}
@@ -212,7 +212,7 @@ def _metrics(path: Path, result: Record) -> bytes:
     if found != result["metrics_sha256"]:
         raise RunError(
             f"{path / 'metrics.jsonl'}: checksum {found[:12]} is not the one in result.json; "
-            "delete the run directory and run it again"
+            "delete result.json and run it again"
         )
     return content
 
@@ -228,7 +228,7 @@ def _mapping(content: bytes, path: Path) -> Record:
     try:
         return dict(json.loads(content))
     except ValueError as error:
-        raise RunError(f"{path}: not JSON: {error}; delete the run and run it again") from error
+        raise RunError(f"{path}: not JSON: {error}; delete it and run it again") from error
 
 
 def _floats(values: Iterable[float]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from cona.errors import RunError
 from cona.tracking import uri as uris
 from cona.tracking.entries import PARENT, of_policy, of_report, of_run, of_unfinished
 from cona.tracking.entry import Entry, Status
-from cona.tracking.store import Store, check_database, one_sentence
+from cona.tracking.store import Store, check_database, create_database, one_sentence
 from cona.tracking.unfinished import unfinished_runs
 
 LOCK_TIMEOUT_S = 600.0
@@ -67,6 +67,7 @@ def import_runs(results: Path, tier: str, uri: str = uris.DEFAULT) -> ImportRepo
     seeds = [seed for group in groups for seed in group]
     with _only_writer(results / tier, uri), one_sentence(uri):
         check_database(uri)
+        create_database(uri)
         store = Store(uri, f"cona/{tier}")
         num_new = sum(_put_all(store, groups, uri))
         if report:

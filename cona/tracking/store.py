@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from cona.errors import ConfigError, RunError
+from cona.storage import discard
 from cona.tracking import uri as uris
 from cona.tracking.entry import Entry
 
@@ -96,6 +97,20 @@ def check_database(uri: str) -> None:
             f"{path}: damaged ({found}); no run is lost: delete it, and `cona track` imports all "
             "runs anew"
         )
+
+
+def create_database(uri: str) -> None:
+    """Create a SQLite store if it is missing: whole or not at all, as MLflow cannot complete it."""
+    from mlflow import MlflowClient
+
+    path = uris.database(uri)
+    if path is None or path.exists():
+        return
+    draft = path.with_name(f".{path.name}.draft")
+    for left in (draft, draft.with_name(f"{draft.name}-journal")):
+        discard(left)  # of an import that was killed here
+    MlflowClient(tracking_uri=uris.sqlite(draft)).search_experiments(max_results=1)
+    draft.replace(path)
 
 
 class Store:

@@ -37,6 +37,11 @@ def database(uri: str) -> Path | None:
     return Path(path) if uri.startswith(_SQLITE) and path else None
 
 
+def sqlite(path: Path) -> str:
+    """Return the tracking URI of a SQLite store in a file."""
+    return f"{_SQLITE}{path}"
+
+
 def missing_database() -> list[str]:
     """Return the file of the chosen store where an import would create it, for Snakemake."""
     path = database(chosen())

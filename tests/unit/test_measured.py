@@ -296,6 +296,19 @@ def test_a_kill_before_checkpoints_are_dropped_is_made_up_for(
     assert len(list(folder.iterdir())) == 1
 
 
+def test_a_damaged_run_json_does_not_set_record_and_checkpoints_aside(
+    make: Make, crash: Callable[[str, int], None]
+) -> None:
+    crash("train_step", 30)
+    request = make()
+    with pytest.raises(CrashError):
+        run(request)
+    (request.folder / "run.json").write_text('{"run_k')
+    path = run(request)
+    assert not (request.folder / "superseded").exists()
+    assert events(path, "finished")[0]["read"] == 24
+
+
 def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> None:
     crash("train_step", 30)
     request = make()

@@ -218,6 +218,14 @@ def test_files_of_an_unknown_configuration_are_set_aside(make: Make, lost: list[
     assert run(make(learning_rate=other)) == path
 
 
+def test_a_result_of_another_schema_is_written_again(make: Make) -> None:
+    path = run(make())
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'"schema": 1,', b'"schema": 0,'))
+    assert path.read_bytes() != before
+    assert run(make()).read_bytes() == before
+
+
 def test_two_superseded_runs_of_one_configuration_are_both_kept(make: Make) -> None:
     for iterations in (60, 30, 60, 30):
         path = run(make(budget={"iterations": iterations}))

@@ -154,6 +154,33 @@ def test_a_killed_import_leaves_no_lock_and_is_completed(results, uri):
     assert content_of(uri)[f"cona seed0 {MODEL}"][0] == "FINISHED"
 
 
+KILL_IN_CREATION = """
+import os, signal, sys
+from pathlib import Path
+import sqlalchemy
+from cona.tracking import import_runs
+steps = []
+def kill(connection, cursor, statement, *_):
+    if statement.startswith("UPDATE alembic_version"):
+        steps.append(statement)
+        if len(steps) == 20:  # what this step has changed stands, but not that it is done
+            os.kill(os.getpid(), signal.SIGKILL)
+sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", kill)
+import_runs(Path(sys.argv[1]), "quick", sys.argv[2])
+"""
+
+
+@pytest.mark.fault("MLflow down")
+def test_an_import_killed_while_it_creates_the_store_is_completed(results, tmp_path):
+    """MLflow creates its tables in steps, and cannot go on where it was stopped between two."""
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    done = subprocess.run([sys.executable, "-c", KILL_IN_CREATION, str(results), uri], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert import_runs(results, "quick", uri).num_new == 1
+    assert content_of(uri)[f"cona seed0 {MODEL}"][0] == "FINISHED"
+    assert {path.name for path in tmp_path.glob("*mlflow.db*")} == {"mlflow.db", "mlflow.db.lock"}
+
+
 def test_a_running_run_becomes_a_finished_one(tmp_path, uri):
     from test_tracking_states import begin_run
 
