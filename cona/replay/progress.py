@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cona.errors import RunError
-from cona.gns import GnsEstimate, GradientTerms
-from cona.replay.trace import Noise, Player, Recording
+from cona.replay.trace import Noise, Player, Recording, noise_of
 from cona.replay.walk import ReplayStage
 
 Floats = NDArray[np.float64]
@@ -116,6 +115,7 @@ class _ProgressPlayer:
         self._iterations: dict[int, Floats] = {}
 
     def advance(self, samples: int) -> Noise:
+        """Return the noise where an iteration up to ``samples`` consumed samples leads."""
         noise, gbs = self._noise, samples - self._samples
         if gbs not in self._iterations:
             self._iterations[gbs] = noise.iterations(gbs)
@@ -124,16 +124,7 @@ class _ProgressPlayer:
         self._samples = samples
         self._num_terms += 1
         at = noise.at(self._steps)
-        gns, gns_se = float(noise.gns[at]), float(noise.gns_se[at])
-        estimate = GnsEstimate(
-            num_terms=self._num_terms,
-            tr_sigma=gns,
-            mu_sq=1.0,
-            var_xx=0.0,
-            var_yy=(gns_se / gns) ** 2,
-            var_xy=0.0,
-        )
-        return Noise(terms=GradientTerms(tr_sigma=gns, mu_sq=1.0), estimate=estimate)
+        return noise_of(float(noise.gns[at]), float(noise.gns_se[at]), self._num_terms)
 
 
 def chain_time_s(

@@ -81,24 +81,36 @@ class GnsTrace:
         return _GnsPlayer(self)
 
 
+def noise_of(gns: float, gns_se: float, num_terms: int) -> Noise:
+    """Return what a policy sees of a GNS that is known only as a ratio: its mu_sq is 1.
+
+    Args:
+        gns: in samples.
+        gns_se: its standard error, in samples.
+        num_terms: iterations shown so far.
+    """
+    estimate = GnsEstimate(
+        num_terms=num_terms,
+        tr_sigma=gns,
+        mu_sq=1.0,
+        var_xx=0.0,
+        var_yy=(gns_se / gns) ** 2,
+        var_xy=0.0,
+    )
+    return Noise(terms=GradientTerms(tr_sigma=gns, mu_sq=1.0), estimate=estimate)
+
+
 class _GnsPlayer:
     def __init__(self, trace: GnsTrace) -> None:
         self._trace, self._num_terms = trace, 0
 
     def advance(self, samples: int) -> Noise:
+        """Return the row at ``samples`` consumed samples, linear between two."""
         trace = self._trace
         self._num_terms += 1
         gns = float(np.interp(samples, trace.samples, trace.gns))
         gns_se = float(np.interp(samples, trace.samples, trace.gns_se))
-        estimate = GnsEstimate(
-            num_terms=self._num_terms,
-            tr_sigma=gns,
-            mu_sq=1.0,
-            var_xx=0.0,
-            var_yy=(gns_se / gns) ** 2,
-            var_xy=0.0,
-        )
-        return Noise(terms=GradientTerms(tr_sigma=gns, mu_sq=1.0), estimate=estimate)
+        return noise_of(gns, gns_se, self._num_terms)
 
 
 # --- a recorded run -----------------------------------------------------------------------------
@@ -153,6 +165,7 @@ class _RecordingPlayer:
         self._steps, self._gns, self._next = steps, gns, 0
 
     def advance(self, samples: int) -> Noise:
+        """Return the recorded noise up to ``samples`` consumed samples, smoothed."""
         is_over = self._next == len(self._steps)
         passed: list[RecordedStep] = []
         while self._next < len(self._steps) and self._steps[self._next].samples <= samples:

@@ -8,6 +8,7 @@ Source: issue 7, Build 4; method.md 3 and 7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -161,8 +162,12 @@ def outcome_of(run: Recorded, scene: Scene, policy: str) -> Outcome:
     """
     noise = ProgressNoise.of(run.recording)
     rungs = scene.tier.ladder.rungs
+    fixed = tuple(_fixed(scene, rungs, noise))
     # The budget is the time that the smallest batch needs: a chain that takes longer does not pay.
-    budget = {"budget.iterations": iterations_needed(rungs, noise)}
+    # A walk stops before an iteration that would pass it, but the last one may end the progress.
+    times = [scene.reference.time_s(one.strategy) for one in fixed]
+    spare = math.ceil(max(times) / times[0]) if times else 0
+    budget = {"budget.iterations": iterations_needed(rungs, noise) + spare}
     done = Walk(scene.under(config.override(scene.tier, budget)), policy, noise).finish()
     chain_s = chain_time_s(done.stages, noise)
     return Outcome(
@@ -170,7 +175,7 @@ def outcome_of(run: Recorded, scene: Scene, policy: str) -> Outcome:
         rungs=rungs,
         chain=tuple(s for s in done.stages if chain_s is None or s.train_s < chain_s),
         chain_s=chain_s,
-        fixed=tuple(_fixed(scene, rungs, noise)),
+        fixed=fixed,
         recorded_s=retimed_s(scene, [step.gbs for step in run.recording.steps]),
         end_steps=noise.end_steps,
     )

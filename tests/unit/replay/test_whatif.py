@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from problems import DP4, PP4, TABLE, TableTimes, tiny_cluster, tiny_model, tiny_tier
 
@@ -110,6 +110,7 @@ NOISE = st.lists(st.floats(0.5, 500.0), min_size=20, max_size=60)
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(NOISE, st.sampled_from([8, 16, 32]))
+@example([1, 2, 3, 10, 25, 64, 67, 99, 145, 62, 12, 92, 275] + [500.0] * 7, 32)  # just in time
 def test_a_chain_that_never_switches_is_a_fixed_strategy(
     scene: Scene, noise: list[float], gbs: int
 ) -> None:
@@ -117,7 +118,7 @@ def test_a_chain_that_never_switches_is_a_fixed_strategy(
     fixed = {one.strategy.gbs: one.seconds for one in found.fixed}
     assert len(found.chain) == 1
     if found.chain_s is None:
-        assert fixed[gbs] > 0.99 * fixed[8]  # its budget is the smallest batch's time
+        assert fixed[gbs] > fixed[8]  # its budget is the smallest batch's time
     else:
         assert found.chain_s == pytest.approx(fixed[gbs])
         assert found.ratio is not None
