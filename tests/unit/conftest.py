@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from measured_runs import CrashError, Make
+from measured_runs import DP, PP, CrashError, Make
 from problems import tiny_cluster, tiny_model, tiny_tier
 from toy_engine import ToyEngine
 from toy_live_engine import OneProcess, ToyLiveEngine
 
+from baselines.fixed_best import FixedBest
+from cona.policy import Decision, Observation
 from cona.setup import RunRequest, Setup
 
 
@@ -83,3 +85,16 @@ def crash(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
         monkeypatch.setattr(ToyLiveEngine, method, fail)
 
     return arm
+
+
+@pytest.fixture
+def there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `fixed-best` go to another layout after iteration 20, and back after 40."""
+    wanted = {20: PP, 40: DP}
+
+    def decide(self: FixedBest, seen: Observation) -> Decision:
+        new = wanted.get(seen.iteration)
+        return Decision(strategy=new, reason="test", quiet=new is None)
+
+    monkeypatch.setattr(FixedBest, "start", lambda self, problem: DP)
+    monkeypatch.setattr(FixedBest, "decide", decide)

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from problems import DP4, PP4
+
 from cona.runlog import read_records
 from cona.runner import RunRequest
+from cona.strategy import Strategy
 
 Make = Callable[..., RunRequest]
 """Requests a measured run of the tiny model under the toy engine: the fixture `make`."""
+
+
+DP, PP = Strategy.parse(f"{DP4}-mbs1-gbs8"), Strategy.parse(f"{PP4}-mbs1-gbs8")
+"""Two layouts of one batch size."""
 
 
 class CrashError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from cona.gns import (
     GradientTerms,
     gradient_terms,
 )
+from cona.segments import Step
 from cona.walk import frozen_gns
 
 anything = st.one_of(
@@ -102,3 +104,19 @@ def test_nothing_is_known_when_every_term_was_dropped() -> None:
     assert not gns.estimate().is_known
     assert (gns.estimate().gns, gns.estimate().interval()) == (None, (None, None))
     assert frozen_gns(gns) is None
+
+
+def test_a_skipped_update_gives_no_terms_although_they_were_measured() -> None:
+    step = Step(
+        iteration=1,
+        samples=8,
+        loss_nats=1.0,
+        num_tokens=1,
+        lr=0.1,
+        grad_norm=1.0,
+        tr_sigma=16.0,
+        mu_sq=3.0,
+        skipped=False,
+    )
+    assert step.terms == GradientTerms(tr_sigma=16.0, mu_sq=3.0)
+    assert replace(step, skipped=True).terms is None

@@ -6,10 +6,6 @@ One process stands for the ranks; real ones are in tests/distributed.
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,40 +15,23 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from measured_runs import CrashError, Make, course, events, lines
-from problems import DP4, PP4, TABLE, TableTimes, estimate, observe, problem, tiny_model
-from toy_live_engine import SWITCH_S, WARM_S, OneProcess, ToyLiveEngine, iteration_s
+from measured_runs import DP, PP, Make, lines
+from problems import TABLE, TableTimes, estimate, observe, problem, tiny_model
+from toy_live_engine import SWITCH_S, WARM_S, ToyLiveEngine, iteration_s
 
-from baselines.fixed_best import FixedBest
 from cona.analysis.figures import write_figures
 from cona.analysis.load import load_runs
 from cona.analysis.tables import write_tables
 from cona.clock import MeasuredClock
 from cona.controller import ImprovedRule, PaperRule
 from cona.engine.factory import refuse_without_gpu
-from cona.errors import ConfigError, RunError
-from cona.policy import Decision, Observation
+from cona.errors import ConfigError
+from cona.policy import Decision
 from cona.runlog import read_json
-from cona.runner import Interrupted, run
+from cona.runner import run
 from cona.setup import Setup
 from cona.specs import EngineSpec
 from cona.strategy import Layout, Strategy, Techniques
-
-DP, PP = Strategy.parse(f"{DP4}-mbs1-gbs8"), Strategy.parse(f"{PP4}-mbs1-gbs8")
-
-
-@pytest.fixture
-def there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `fixed-best` go to another layout after iteration 20, and back after 40."""
-    wanted = {20: PP, 40: DP}
-
-    def decide(self: FixedBest, seen: Observation) -> Decision:
-        new = wanted.get(seen.iteration)
-        return Decision(strategy=new, reason="test", quiet=new is None)
-
-    monkeypatch.setattr(FixedBest, "start", lambda self, problem: DP)
-    monkeypatch.setattr(FixedBest, "decide", decide)
-
 
 # --- the clock ------------------------------------------------------------------------------------
 
@@ -181,183 +160,6 @@ def test_cona_runs_and_its_corrected_belief_meets_the_clock(make: Make) -> None:
     assert all(any(t == pytest.approx(k) for k in known) for t in seen)
 
 
-# --- stop and resume ------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("there_and_back")
-@pytest.mark.parametrize(
-    ("method", "after"),
-    [("train_step", 1), ("train_step", 13), ("train_step", 29), ("switch", 1), ("switch", 2)],
-)
-@pytest.mark.parametrize("torn", [b"", b'{"kind":"step","iter'])
-@pytest.mark.fault("torn line")
-def test_a_crash_anywhere_is_continued_to_the_same_losses(
-    make: Make, crash: Callable[[str, int], None], method: str, after: int, torn: bytes
-) -> None:
-    whole = course(run(make(results="whole")))
-    crash(method, after)
-    request = make(results="parts")
-    with pytest.raises(CrashError):
-        run(request)
-    with (request.folder / "measured.jsonl").open("ab") as file:
-        file.write(torn)
-    path = run(request)
-    # The repeated warm-up takes time, so the budget ends a little earlier.
-    parts = course(path)
-    assert parts[: len(parts) - 1] == whole[: len(parts) - 1]
-    assert len(parts) > 50
-    steps = lines(path, "step", "measured.jsonl")
-    assert [s["iteration"] for s in steps] == list(range(1, len(steps) + 1))
-    assert read_json(path)["compute_s"] == pytest.approx(sum(s["seconds"] for s in steps))
-
-
-@pytest.mark.usefixtures("there_and_back")
-def test_what_a_crash_costs_is_noted(make: Make, crash: Callable[[str, int], None]) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    path = run(request)
-    (repeated,) = events(path, "work repeated")
-    # Checkpoints are at every 64 samples, 8 iterations: the last is at 24, and 29 were done.
-    assert repeated["iterations"] == 5
-    assert repeated["seconds"] >= 5 * iteration_s(PP.layout, 8)
-    (done,) = events(path, "finished")
-    assert done["read"] == 24
-    assert [s["iteration"] for s in lines(path, "step") if s["is_warmup"]][-4:] == [25, 26, 41, 42]
-
-
-@pytest.mark.usefixtures("there_and_back")
-@pytest.mark.parametrize("num_read", [18, 20])  # 20: the layout changes before the run stops
-def test_a_signal_saves_and_nothing_is_repeated(
-    make: Make, monkeypatch: Any, num_read: int
-) -> None:
-    original = ToyLiveEngine.train_step
-
-    def stop(self: ToyLiveEngine, *args: Any, **kwargs: Any) -> Any:
-        if self.num_steps == num_read - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(self, *args, **kwargs)
-
-    monkeypatch.setattr(ToyLiveEngine, "train_step", stop)
-    request = make()
-    with pytest.raises(Interrupted):
-        run(request)
-    monkeypatch.setattr(ToyLiveEngine, "train_step", original)
-    path = run(request)
-    assert not events(path, "work repeated")
-    assert events(path, "finished")[0]["read"] == num_read
-    for step in lines(path, "step", "measured.jsonl"):
-        layout = Strategy.parse(step["strategy"]).layout
-        warm_s = WARM_S if step["seconds"] > WARM_S else 0.0
-        assert step["seconds"] == pytest.approx(iteration_s(layout, 8) + warm_s)
-
-
-@pytest.mark.fault("damaged checkpoint")
-def test_two_checkpoints_are_kept_and_the_older_one_replaces_a_damaged_one(
-    make: Make, crash: Callable[[str, int], None]
-) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    folder = request.folder / "checkpoints"
-    assert {p.name for p in folder.iterdir()} == {"16", "24"}
-    (folder / "24" / "state").write_bytes(b"")
-    path = run(request)
-    assert events(path, "finished")[0]["read"] == 16
-    assert course(path)[:40] == course(run(make(results="whole")))[:40]
-    assert len(list(folder.iterdir())) == 1  # the run is finished
-
-
-def test_a_finished_run_keeps_its_last_checkpoint_and_goes_on_from_there(make: Make) -> None:
-    request = make()
-    path = run(request)
-    whole, folder = course(path), request.folder / "checkpoints"
-    last = lines(path, "checkpoint", "measured.jsonl")[-1]["iteration"]
-    assert [p.name for p in folder.iterdir()] == [str(last)]
-    path.unlink()
-    assert course(run(request))[: last + 1] == whole[: last + 1]
-    assert events(path, "finished")[-1]["read"] == last
-
-
-def test_a_kill_before_checkpoints_are_dropped_is_made_up_for(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = make()
-    folder = request.folder / "checkpoints"
-    with monkeypatch.context() as patch:
-        patch.setattr("cona.runner.keep_last_checkpoint", mock.Mock(side_effect=CrashError))
-        with pytest.raises(CrashError):
-            run(request)
-    before = (request.folder / "result.json").read_bytes()
-    assert len(list(folder.iterdir())) == 2
-    assert run(replace(request, ranks=None)).read_bytes() == before
-    assert len(list(folder.iterdir())) == 1
-
-
-def test_a_damaged_run_json_does_not_set_record_and_checkpoints_aside(
-    make: Make, crash: Callable[[str, int], None]
-) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    (request.folder / "run.json").write_text('{"run_k')
-    path = run(request)
-    assert not (request.folder / "superseded").exists()
-    assert events(path, "finished")[0]["read"] == 24
-
-
-def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    shutil.rmtree(request.folder / "checkpoints")
-    path = run(request)
-    assert events(path, "finished")[0]["read"] == 0
-    assert events(path, "work repeated")[0]["iterations"] == 29
-
-
-def test_other_hardware_does_not_continue_a_run(make: Make, crash: Any) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    elsewhere = OneProcess()
-    elsewhere.hardware["device"] = "another"
-    with pytest.raises(RunError, match="made with hardware .*toy.* but now it is .*another"):
-        run(replace(request, ranks=elsewhere))  # type: ignore[arg-type]
-
-
-def test_another_decision_at_a_recorded_point_is_refused(make: Make, monkeypatch: Any) -> None:
-    request = make()
-    path = run(request)
-    path.unlink()
-    monkeypatch.setattr(FixedBest, "start", lambda self, problem: PP)
-    with pytest.raises(RunError, match="this run would do something else here"):
-        run(request)
-
-
-def test_other_settings_set_record_and_checkpoints_aside(make: Make) -> None:
-    request = make()
-    run(request)
-    path = run(make(budget={"seconds": 20.0}))
-    assert read_json(path)["time_budget_s"] == 20.0
-    (aside,) = (path.parent / "superseded").iterdir()
-    names = {p.name for p in aside.iterdir()}
-    assert {"measured.jsonl", "checkpoints", "metrics.jsonl", "result.json"} <= names
-
-
-def test_a_finished_run_is_not_touched(make: Make) -> None:
-    request = make()
-    before = run(request).read_bytes()
-    built = ToyLiveEngine.num_built
-    assert run(replace(request, ranks=None)).read_bytes() == before
-    assert ToyLiveEngine.num_built == built
-
-
 # --- bad input ------------------------------------------------------------------------------------
 
 
@@ -468,19 +270,3 @@ def test_tables_and_figures_of_measured_runs(make: Make, tmp_path: Path) -> None
         assert "modelled" not in text
     assert write_figures(results, "tiny")
     assert {r.clock["kind"] for r in load_runs(results, "tiny")} == {"measured"}
-
-
-def test_a_checkpoint_that_is_refused_is_neither_skipped_nor_deleted(
-    make: Make, crash: Callable[[str, int], None]
-) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
-    before = sorted((request.folder / "checkpoints").iterdir())
-    with (
-        mock.patch.object(ToyLiveEngine, "load", side_effect=RunError("of another model")),
-        pytest.raises(RunError, match="of another model"),
-    ):
-        run(request)
-    assert sorted((request.folder / "checkpoints").iterdir()) == before != []
