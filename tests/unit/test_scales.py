@@ -42,8 +42,9 @@ def test_tiny_keeps_the_rules_and_has_one_policy_of_every_kind() -> None:
     paper, tiny = tier("paper"), tier("paper@tiny")
     assert tiny.clock == paper.clock
     assert tiny.clock.kind == "measured"
-    kept = ("techniques", "belief", "gns", "data")
+    kept = ("techniques", "belief", "gns")
     assert [getattr(tiny, key) for key in kept] == [getattr(paper, key) for key in kept]
+    assert (paper.data.corpus, tiny.data.corpus) == ("wikitext-103", "stdlib")
     assert tiny.oracle.forks == paper.oracle.forks
     assert set(tiny.policies) <= {*paper.policies, "megatron-rules-gbs16"}
     kinds = {registry.policy(policy).kind for policy in tiny.policies}

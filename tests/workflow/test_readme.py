@@ -1,4 +1,4 @@
-"""Every command of the README runs: on the smoke tier, with fewer ranks and seconds if long."""
+"""Every command of README and tour runs: on the smoke tier, with fewer ranks and seconds if long."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from snakemake_runs import ROOT
 from cona.cli import COMMANDS as COMMANDS_OF_CONA
 
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs/tour.md").read_text()
 GUIDE = (ROOT / "docs/extend/policy.md").read_text()
 COMMANDS = [
     re.split(r"\s{2,}#|\s#\s", line)[0].strip()
-    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for block in re.findall(r"```bash\n(.*?)```", README + TOUR, re.DOTALL)
     for line in block.replace("\\\n", " ").splitlines()
 ]
 TRAINING = [c for c in COMMANDS if c.startswith(("cona", "snakemake"))]
@@ -36,14 +37,17 @@ EXAMPLES = {"baselines/half_time.py"}
 """Files that the README asks the reader to write."""
 NAMED_FILES = [
     path
-    for path in re.findall(r"`((?:cona|config|baselines|docs|tests)/[\w./-]+\.\w+)`", README)
+    for path in re.findall(r"`((?:cona|config|baselines|docs|tests)/[\w./-]+\.\w+)`", README + TOUR)
     if path not in EXAMPLES
 ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return one empty folder in which the commands follow each other, as a reader types them."""
+    """Return one empty folder in which the commands follow each other, as a reader types them.
+
+    First those of the README, then those of the tour.
+    """
     return tmp_path_factory.mktemp("reader")
 
 
