@@ -63,3 +63,5 @@ rule all:
         rules.planners.output,
         rules.report.output,
         rules.track.output,
+    message:
+        f"all of {PIPELINE.folder} is there"

@@ -24,7 +24,7 @@ class CONA:
 
     name: ClassVar[str] = "cona"
     kind: ClassVar[str] = "online"
-    summary: ClassVar[str] = "CONA, improved: bias-corrected, significant, cost-aware, both ways"
+    summary: ClassVar[str] = "CONA with bias correction, significance, switch costs, both ways"
     source: ClassVar[str] = "CONA (Kang et al. 2026), method.md 3 improved"
 
     z: float | None = None

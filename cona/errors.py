@@ -39,6 +39,10 @@ class RunError(ConaError):
     """A run directory, trajectory or checkpoint cannot be continued."""
 
 
+class PolicyError(RunError):
+    """A policy's own code failed, or answered what no policy may."""
+
+
 class DamageError(RunError):
     """A file is not what was written; an earlier one may be intact."""
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cona import slurm
-from cona.errors import ConfigError
 from cona.lock import Lock
 from cona.owner import Owner
 
@@ -55,16 +54,13 @@ def led_runs(folder: Path) -> set[str]:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def jobs_of(folder: Path) -> list[slurm.Job]:
-    """Return the jobs in the queue that Snakemake submitted from a folder.
+def jobs_of(folder: Path) -> list[slurm.Job] | None:
+    """Return the jobs in the queue that Snakemake submitted from a folder; None: SLURM is silent.
 
-    Raises:
-        ConfigError: SLURM does not answer.
+    It is not on this machine, or does not answer.
     """
     jobs = slurm.queue()
-    if jobs is None:
-        raise ConfigError("no answer from SLURM's squeue on this machine; nearest: a login node")
-    return _submitted_from(folder, jobs)
+    return None if jobs is None else _submitted_from(folder, jobs)
 
 
 def orphans(folder: Path, jobs: Iterable[slurm.Job]) -> list[slurm.Job]:

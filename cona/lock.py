@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from cona import slurm
 from cona.errors import RunError
+from cona.interrupt import stop_signals
 from cona.owner import HEARTBEAT_S, STALE_S, Owner
 from cona.storage import writing
 
@@ -25,6 +27,9 @@ PREFIX = ".lock."
 
 POLL_S = (0.002, 2.0)
 """Shortest and longest pause between two attempts to get a lock that is taken."""
+
+REPORT_S = 300.0
+"""Seconds between two words of a process that waits for another one."""
 
 
 class TakenError(RunError):
@@ -37,8 +42,8 @@ class TakenError(RunError):
 
     def __init__(self, folder: Path, owner: Owner) -> None:
         super().__init__(
-            f"{folder}: another process works on this: {owner}; wait for it, or end it and run the "
-            "same command again"
+            f"{folder}: another process works on this: {owner}; wait for it (`cona run --wait` "
+            "does), or end it and run the same command again"
         )
         self.owner = owner
 
@@ -50,6 +55,33 @@ def patience_s() -> float:
     replaces; a person is told at once.
     """
     return STALE_S + 2 * HEARTBEAT_S if slurm.own_job() else 0.0
+
+
+def outwait(folder: Path, say: Callable[[str], None]) -> None:
+    """Return as soon as nobody works on a folder: its owner has let go, or is gone.
+
+    Args:
+        folder: need not exist.
+        say: gets a line at once if there is an owner, and one now and then.
+
+    Raises:
+        Interrupted: a signal arrived.
+    """
+    begun_s, due_s = time.monotonic(), 0.0
+    with stop_signals() as stop:
+        while owner := _living_owner(folder):
+            waited_s = time.monotonic() - begun_s
+            if waited_s >= due_s:
+                so_far = f", {waited_s / 60:.0f} min so far" if due_s else ""
+                say(f"waits for {owner}, which works on this{so_far}")
+                due_s += REPORT_S
+            time.sleep(POLL_S[1])
+            stop.check()
+
+
+def _living_owner(folder: Path) -> Owner | None:
+    found = Lock(folder).owner() if folder.is_dir() else None
+    return found[0] if found and found[1] else None
 
 
 class Lock:

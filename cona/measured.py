@@ -83,7 +83,8 @@ class MeasuredTrajectory:
         """Build the engine, at the last intact checkpoint if there is one.
 
         Returns:
-            Iterations and seconds that happened after it and will happen again; None: none.
+            Iterations and seconds that happened after it and will happen again, and the reason if
+            none of the checkpoints can be used; None: nothing happens again.
 
         Raises:
             RunError: another run or other hardware made the record.
@@ -98,7 +99,7 @@ class MeasuredTrajectory:
         if self._is_open:
             return
         self._record = MeasuredRecord(self._folder, self._head)
-        checkpoint = self._load_latest()
+        checkpoint, reason = self._load_latest()
         if checkpoint is None:
             self._trainer.build(layout)
         else:
@@ -107,17 +108,22 @@ class MeasuredTrajectory:
             num_iterations = sum(line["kind"] == "step" for line in lost)
             seconds = sum((line["seconds"] for line in lost), 0.0)
             self._repeated = {"iterations": num_iterations, "seconds": seconds}
+            self._repeated |= {"reason": reason} if reason else {}
         self._is_open = True
 
-    def _load_latest(self) -> Record | None:
+    def _load_latest(self) -> tuple[Record | None, str | None]:
+        """Load the last intact checkpoint and return it, or why none on record can be used."""
+        why = "the folders are gone"
         for checkpoint in self._record.checkpoints():
             self._trainer.build(Strategy.parse(checkpoint["strategy"]).layout)
             try:
                 self._trainer.load(self._record.checkpoint_folder(checkpoint["iteration"]))
-            except DamageError:  # the one before it takes its place
+            except DamageError as error:  # the one before it takes its place
+                why = str(error)
                 continue
-            return checkpoint
-        return None
+            return checkpoint, None
+        has_any = self._record.has_checkpoints
+        return None, f"no checkpoint can be used: {why}" if has_any else None
 
     def keep(self) -> None:
         """Write a checkpoint, unless one stands here."""

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cona.errors import RunError
 from cona.runlog import Record, dumps, read_records
@@ -24,6 +24,27 @@ CHECKPOINTS = "checkpoints"
 """Folder in the run directory."""
 CHECKPOINTS_KEPT = 2
 """Of a run that goes on: if the last one is damaged, the one before it takes its place."""
+
+_REMEDY = (
+    "cut off this line and all after it to continue from a checkpoint before it, or delete the "
+    "folder to run it again"
+)
+
+
+class _Line(Record):
+    """A line that stands; RunError where it lacks a key: damage may look like JSON.
+
+    Args:
+        content: of the line.
+        where: the file and the line's number.
+    """
+
+    def __init__(self, content: Record, where: str) -> None:
+        super().__init__(content)
+        self._where = where
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise RunError(f"{self._where}: has no {key}; {_REMEDY}")
 
 
 class MeasuredRecord:
@@ -40,7 +61,8 @@ class MeasuredRecord:
     def __init__(self, folder: Path, head: Record) -> None:
         self.path = folder / NAME
         self._checkpoints = folder / CHECKPOINTS
-        self._lines = read_records(self.path)
+        lines = enumerate(read_records(self.path, _REMEDY), start=1)
+        self._lines: list[Record] = [_Line(line, f"{self.path}, line {i}") for i, line in lines]
         self._cursor = 1
         if not self._lines:
             self.path.unlink(missing_ok=True)  # a torn first line
@@ -98,6 +120,11 @@ class MeasuredRecord:
         return sum((line["seconds"] for line in self._lines if line["kind"] == kind), 0.0)
 
     # --- checkpoints ------------------------------------------------------------------------------
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether any checkpoint is on record, even if its folder is not there."""
+        return any(line["kind"] == CHECKPOINT for line in self._lines)
 
     def checkpoints(self) -> Iterator[Record]:
         """Yield those whose folder is there, latest first."""

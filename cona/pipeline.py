@@ -20,7 +20,7 @@ from cona.data.corpora import CORPORA, check_exists, is_corpus
 from cona.errors import ConfigError, nearest
 from cona.resources import Geometry, Resources, training_job
 from cona.scene import Scene
-from cona.specs import ClusterSpec, ModelSpec, TierSpec
+from cona.specs import ClusterSpec, ModelSpec, ScaleSpec, Spec, TierSpec
 
 SETTINGS = ("tier", "scale", "results", "data")
 """What `snakemake --config` may set."""
@@ -39,20 +39,31 @@ Resource = Callable[[Wildcards], int | str]
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Answer a misspelt setting with the nearest valid one, before the schema refuses it at length.
+    """Answer a wrong setting with the nearest valid one, before the schema refuses it at length.
 
     Raises:
-        ConfigError: an unknown key, or a corpus of another form.
+        ConfigError: an unknown key, a value that is no text, or a corpus of another form.
     """
-    for key in settings:
+    for key, value in settings.items():
         if key not in SETTINGS:
             raise ConfigError(f"--config {key}: unknown key: {nearest(key, SETTINGS)}")
+        if not isinstance(value, str) or not value:  # Snakemake reads 5 as a number
+            written = "" if value is None else str(value)
+            raise ConfigError(f"--config {key}={written}: {_valid(key, written)}")
     corpus = str(settings.get("data", "stdlib"))
     if not is_corpus(corpus):
         raise ConfigError(f"--config data={corpus}: valid: {CORPORA}")
     results = str(settings.get("results", ""))
     if set(results) & set("{}\n"):  # Snakemake would take braces for a wildcard
         raise ConfigError(f"--config results={results!r}: a folder without braces and line ends")
+
+
+def _valid(key: str, written: str) -> str:
+    """Return what a setting may be, near to what was written."""
+    kinds: dict[str, type[Spec]] = {"tier": TierSpec, "scale": ScaleSpec}
+    if key in kinds:
+        return nearest(written, config.names(kinds[key]))
+    return f"valid: {CORPORA}" if key == "data" else f"a folder, e.g. ./{written or 'results'}"
 
 
 def with_scale(tier: str, scale: str | None) -> str:
@@ -70,6 +81,11 @@ class Group:
     """Policies with their parameters."""
     priority: int
     """Snakemake starts jobs of higher priority first."""
+
+    @property
+    def title(self) -> str:
+        """Who trains, for people: the policy, or how many there are."""
+        return self.policies[0] if len(self.policies) == 1 else f"{len(self.policies)} policies"
 
     @property
     def options(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +12,13 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from cona.errors import StorageError
+from cona.errors import PolicyError, StorageError
 from cona.gns import GnsEstimate
 from cona.runlog import append_record
 from cona.strategy import Strategy
+
+EVENTS = "events.jsonl"
+"""File of a run directory that gets its events."""
 
 
 class RunProgress:
@@ -28,7 +32,7 @@ class RunProgress:
     """
 
     def __init__(self, folder: Path, title: str, time_budget_s: float, *, shown: bool) -> None:
-        self._events = folder / "events.jsonl"
+        self._events = folder / EVENTS
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
@@ -54,7 +58,7 @@ class RunProgress:
         self._bar.stop()
         if error is not None:
             with suppress(StorageError):  # a full disk: the error itself says so
-                self.event("ended early", error=type(error).__name__, message=str(error))
+                self.event("ended early", **_reason(error))
 
     def update(
         self,
@@ -76,3 +80,11 @@ class RunProgress:
         """Append one event with the wall-clock time to events.jsonl."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         append_record(self._events, {"time": now, "event": what, **fields})
+
+
+def _reason(error: BaseException) -> dict[str, str]:
+    """Return what an event says of an error; of a policy's own, its traceback too."""
+    said = {"error": type(error).__name__, "message": str(error)}
+    if isinstance(error, PolicyError) and error.__cause__ is not None:
+        said["traceback"] = "".join(traceback.format_exception(error.__cause__))
+    return said

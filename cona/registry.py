@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 import baselines
+from cona.asked import calling
 from cona.errors import ConfigError, nearest, shown
 from cona.policy import Policy
 from cona.specs import LARGEST_COUNT
@@ -33,6 +34,7 @@ REQUIRED = ("name", "kind", "summary", "source")
 """What a policy class says about itself; see `cona.policy.Policy`."""
 
 KINDS = ("offline", "online", "schedule", "bound", "ablation")
+"""What `kind` may be; docs/extend/policy.md says what each means."""
 
 
 @cache
@@ -54,10 +56,9 @@ def policies() -> dict[str, type[Policy]]:
 def _scanned() -> Iterator[tuple[str, type[Policy]]]:
     for info in pkgutil.iter_modules(baselines.__path__):
         where = f"baselines/{info.name}.py"
-        try:
-            module = importlib.import_module(f"baselines.{info.name}")
-        except (ImportError, SyntaxError, NameError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{where}: cannot be imported: {error}") from error
+        name = f"baselines.{info.name}"
+        with calling(f"{where}: the import", name, raises=ConfigError):
+            module = importlib.import_module(name)
         for value in vars(module).values():
             is_own = isinstance(value, type) and value.__module__ == module.__name__
             if is_own and hasattr(value, "start") and hasattr(value, "decide"):
@@ -66,7 +67,10 @@ def _scanned() -> Iterator[tuple[str, type[Policy]]]:
 
 def _registered() -> Iterator[tuple[str, type[Policy]]]:
     for point in entry_points(group="cona.policies"):
-        yield f"entry point {point.name}", point.load()
+        where = f"entry point {point.name}, {point.value}"
+        with calling(f"{where}: the import", point.module, raises=ConfigError):
+            kind = point.load()
+        yield where, kind
 
 
 def _check(where: str, kind: type[Policy]) -> None:
@@ -105,7 +109,8 @@ def policy(text: str) -> Policy:
     for key in _fields(kind, required=True):
         if key not in given:
             raise ConfigError(f"policy '{text}': parameter '{key}' is missing, e.g. {name}-{key}8")
-    return kind(**given)
+    with calling(f"policy '{text}': {kind.__name__}()", kind):
+        return kind(**given)
 
 
 def _fields(kind: type[Policy], *, required: bool = False) -> list[str]:

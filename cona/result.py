@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from cona.runlog import sha256
+from cona.config import content_hash
+from cona.runlog import Record, sha256
 from cona.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -14,6 +15,26 @@ if TYPE_CHECKING:
 RESULT_SCHEMA = 1
 """Version of the result format, docs/results-format.md."""
 
+HASH = "result_hash"
+"""Key of result.json: the checksum of all others."""
+
+
+def sealed(facts: Record) -> Record:
+    """Return the content of result.json with its checksum as last key; an old one is replaced."""
+    return {**_unsealed(facts), HASH: content_hash(_unsealed(facts))}
+
+
+def is_intact(result: Record) -> bool:
+    """Return whether the content of a result.json is what was written; spaces do not count."""
+    try:
+        return bool(result.get(HASH) == content_hash(_unsealed(result)))
+    except ValueError:  # NaN or infinity, which are never written
+        return False
+
+
+def _unsealed(result: Record) -> Record:
+    return {key: value for key, value in result.items() if key != HASH}
+
 
 def result_facts(run: Run) -> dict[str, Any]:
     """Return the content of result.json; metrics.jsonl is complete and closed by then.
@@ -21,7 +42,7 @@ def result_facts(run: Run) -> dict[str, Any]:
     Args:
         run: one that is over.
     """
-    return {"schema": RESULT_SCHEMA, **_identity(run), **_course(run), **_origin(run)}
+    return sealed({"schema": RESULT_SCHEMA, **_identity(run), **_course(run), **_origin(run)})
 
 
 def _identity(run: Run) -> dict[str, Any]:

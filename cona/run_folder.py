@@ -8,23 +8,38 @@ from pathlib import Path
 
 from cona.errors import RunError
 from cona.measured_record import NAME
-from cona.result import RESULT_SCHEMA
+from cona.result import HASH, RESULT_SCHEMA, is_intact
 from cona.runlog import read_json, read_records, sha256
 
 
 def finished(result_path: Path, run_key: str) -> bool:
-    """Return whether a result exists for this very configuration and its metrics are intact."""
+    """Return whether a result of this very configuration exists that nothing has damaged."""
+    if not result_path.exists() or damage(result_path):
+        return False
+    return read_json(result_path).get("run_key") == run_key
+
+
+def damage(result_path: Path) -> str | None:
+    """Return why a result that stands does not count, in words; None: it does, or there is none.
+
+    Repeating the run writes it again.
+    """
+    metrics = result_path.with_name("metrics.jsonl")
+    if not result_path.exists():
+        return None
     try:
         result = read_json(result_path)
-    except RunError:  # missing, or damaged by other hands: repeating the run writes it again
-        return False
-    metrics = result_path.with_name("metrics.jsonl")
-    return (
-        result.get("schema") == RESULT_SCHEMA
-        and result.get("run_key") == run_key
-        and metrics.exists()
-        and result.get("metrics_sha256") == sha256(metrics)
-    )
+    except RunError:
+        return "result.json is damaged: not JSON"
+    if result.get("schema") != RESULT_SCHEMA or HASH not in result:
+        return "result.json is of another version of cona"
+    if not is_intact(result):
+        return "result.json is damaged: it does not match its checksum"
+    if not metrics.exists():
+        return "metrics.jsonl is missing"
+    if result.get("metrics_sha256") != sha256(metrics):
+        return "metrics.jsonl is damaged: it does not match its checksum in result.json"
+    return None
 
 
 def set_aside_other_configuration(folder: Path, run_key: str) -> None:

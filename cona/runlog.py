@@ -20,6 +20,9 @@ from cona.storage import write_whole, writing
 
 Record = dict[str, Any]
 
+ANEW = "delete the folder to run it again"
+"""What helps against a damaged line."""
+
 
 def finite(value: float | None) -> float | None:
     """Return the value, or None if it is missing, NaN or infinite: JSON knows neither."""
@@ -31,22 +34,27 @@ def dumps(record: Record) -> str:
     return json.dumps(record, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: Path, remedy: str = ANEW) -> list[Record]:
     """Return the complete records of a JSON-lines file; a torn last line is ignored.
 
+    Args:
+        path: the file; may be missing.
+        remedy: what helps against a damaged line.
+
     Raises:
-        RunError: a complete line is not JSON.
+        RunError: a complete line is not a JSON object.
     """
-    return [_parse(line, path, i) for i, line in enumerate(_complete_lines(path), start=1)]
+    lines = enumerate(_complete_lines(path), start=1)
+    return [_parse(line, path, number, remedy) for number, line in lines]
 
 
-def _parse(line: bytes, path: Path, number: int) -> Record:
+def _parse(line: bytes, path: Path, number: int, remedy: str = ANEW) -> Record:
     try:
-        record: Record = json.loads(line)
+        record = json.loads(line)
     except ValueError as error:
-        raise RunError(
-            f"{path}, line {number}: not JSON; delete the folder to run it again"
-        ) from error
+        raise RunError(f"{path}, line {number}: not JSON; {remedy}") from error
+    if not isinstance(record, dict):
+        raise RunError(f"{path}, line {number}: not a JSON object; {remedy}")
     return record
 
 

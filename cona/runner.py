@@ -8,9 +8,11 @@ Source: method.md 7, architecture.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cona.asked import AskedPolicy
 from cona.clock import Clock
 from cona.divergence import DivergenceWatch
 from cona.errors import RunError
@@ -23,10 +25,10 @@ from cona.policy import (
     Observation,
     SearchingPolicy,
 )
-from cona.progress import RunProgress
+from cona.progress import EVENTS, RunProgress
 from cona.provenance import run_facts
 from cona.result import result_facts
-from cona.run_folder import finished, set_aside_other_configuration
+from cona.run_folder import damage, finished, set_aside_other_configuration
 from cona.runlog import JsonLines, write_json
 from cona.segments import Step
 from cona.setup import RunRequest, Setup
@@ -37,34 +39,41 @@ from cona.walk import Timed, Walk
 ROUNDING = 1e-9
 """A sum of many T may exceed the same multiple of T by this much, relatively."""
 
-__all__ = ["Interrupted", "RunRequest", "run"]
+Say = Callable[[str], None]
+"""Tells people one line about a run."""
+
+__all__ = ["Interrupted", "RunRequest", "Say", "run"]
 
 
-def run(request: RunRequest, *, progress: bool = False) -> Path:
+def run(request: RunRequest, *, progress: bool = False, say: Say = lambda line: None) -> Path:
     """Execute or finish one run and return its result file; a finished run is not repeated.
 
     Args:
         request: which run.
         progress: draw a progress bar on standard error.
+        say: gets why a damaged run is repeated; by default nobody is told.
 
     Raises:
         ConfigError, DataError: the request breaks a rule.
         RunError: another process works in the run directory, or its files do not match.
+        PolicyError: the policy's own code failed.
         StorageError: the disk is full or cannot be written; the state so far stands.
         Interrupted: a signal arrived; the state is saved.
     """
     with writing(request.folder):
         request.folder.mkdir(parents=True, exist_ok=True)
     with Lock(request.folder, wait_s=patience_s()) as lock:
-        return _run_locked(request, lock, progress=progress)
+        return _run_locked(request, lock, progress=progress, say=say)
 
 
-def _run_locked(request: RunRequest, lock: Lock, *, progress: bool) -> Path:
+def _run_locked(request: RunRequest, lock: Lock, *, progress: bool, say: Say) -> Path:
     setup = Setup(request)
     result_path = request.folder / "result.json"
     if not finished(result_path, setup.run_key):
+        if found := damage(result_path):
+            say(f"{found}; the run is repeated")
         set_aside_other_configuration(request.folder, setup.run_key)
-        Run(setup, progress=progress).execute(lock)
+        Run(setup, progress=progress, say=say).execute(lock)
     keep_last_checkpoint(request.folder)  # again, where a kill came between
     return result_path
 
@@ -75,11 +84,13 @@ class Run:
     Args:
         setup: the resolved request.
         progress: draw a progress bar on standard error.
+        say: gets why recorded work is done again.
     """
 
-    def __init__(self, setup: Setup, *, progress: bool) -> None:
-        self.setup, self.tier, self.policy = setup, setup.tier, setup.policy
+    def __init__(self, setup: Setup, *, progress: bool, say: Say) -> None:
+        self.setup, self.tier, self.policy, self.say = setup, setup.tier, setup.policy, say
         self.folder = setup.request.folder
+        self.asked = AskedPolicy(self.policy, setup.request.policy, self.folder / EVENTS)
         self.trajectory: Walk = setup.trajectory()
         self.clock: Clock = setup.clock()
         request = setup.request
@@ -119,7 +130,7 @@ class Run:
     def _begin(self) -> None:
         if isinstance(self.policy, InformedPolicy):
             self.policy.know(self.setup.time_source)
-        self.strategy = self.policy.start(self.setup.problem())
+        self.strategy = self.asked.start(self.setup.problem())
         self._check(self.strategy)
         self._add_stage()
         iteration_s, budget_s = self.clock.iteration_s(self.strategy), self.setup.time_budget_s
@@ -131,6 +142,8 @@ class Run:
             )
         if repeated := self.trajectory.begin(self.strategy):
             self.progress.event("work repeated", **repeated)
+            if reason := repeated.get("reason"):
+                self.say(f"{reason}; the run starts again from the beginning")
         self._evaluate()
 
     def _check(self, strategy: Strategy) -> None:
@@ -221,7 +234,7 @@ class Run:
         self.evaluations.append(record)
 
     def _decide(self, timed: Timed[Step], iteration_s: float) -> None:
-        decision = self.policy.decide(
+        decision = self.asked.decide(
             Observation(
                 iteration=self.iteration,
                 samples=self.samples,
@@ -235,11 +248,6 @@ class Run:
             )
         )
         self.last_switch_s = None
-        if not isinstance(decision, Decision):
-            raise RunError(
-                f"policy '{self.setup.request.policy}': decide() returned {decision!r}; it must "
-                "return a cona.policy.Decision"
-            )
         if not decision.quiet:
             self._log_decision(decision)
         if decision.strategy is not None:

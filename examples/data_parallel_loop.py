@@ -1,4 +1,7 @@
-"""The same on ranks: torchrun --nproc-per-node 2 examples/data_parallel_loop.py ddp (or fsdp2)"""
+"""The same on ranks: torchrun --nproc-per-node 2 examples/data_parallel_loop.py ddp [FOLDER]
+
+Or fsdp2 instead of ddp. The folder gets the advice as a log.
+"""
 
 import sys
 import time
@@ -15,6 +18,7 @@ from cona.advisor_norms import NormCollector
 from cona.strategy import Layout, Techniques
 
 is_fsdp = sys.argv[1] == "fsdp2"
+log = Path(sys.argv[2]) / "advice.jsonl" if len(sys.argv) > 2 else None
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
@@ -39,7 +43,7 @@ advisor = Advisor.of(
     gbs=(8, 64),
     budget_s=60,
     settings={"controller.min_samples": 64},
-    log=Path("advice.jsonl") if rank == 0 else None,
+    log=log if rank == 0 else None,
 )
 strategy, samples = advisor.first, 0
 while samples < 512:

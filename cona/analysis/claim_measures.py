@@ -110,6 +110,7 @@ _MEASURES: Mapping[Measure, Callable[[Sequence[Run]], Measured]] = {
     "reference_over_offline": claim_speedups.reference_over_offline,
     "cona_over_offline": claim_speedups.cona_over_offline,
     "cona_over_hindsight": claim_speedups.cona_over_hindsight,
+    "cona_over_planners": claim_speedups.cona_over_planners,
     "gap_to_best_known": _gap_to_best_known,
     "changes": _changes,
 }

@@ -13,6 +13,7 @@ Measure = Literal[
     "reference_over_offline",
     "cona_over_offline",
     "cona_over_hindsight",
+    "cona_over_planners",
     "gap_to_best_known",
     "changes",
 ]

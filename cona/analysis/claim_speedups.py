@@ -30,6 +30,13 @@ def cona_over_hindsight(group: Sequence[Run]) -> Measured:
     return _over(group, lambda rows: _of_cona(rows, in_hindsight=True))
 
 
+def cona_over_planners(group: Sequence[Run]) -> Measured:
+    """Measure the speed-up of CONA over every planner, at the batch size that the tier gives it."""
+    if not any(run.kind == "offline" and fixed_gbs(run.policy) is None for run in group):
+        return nothing("there is no planner's run")
+    return _over(group, _of_cona_over_planners)
+
+
 def reference_over_offline(group: Sequence[Run]) -> Measured:
     """Measure the speed-up of the best that is known over every offline policy."""
     if not any(is_oracle(run.policy) for run in group):
@@ -68,6 +75,11 @@ def _of_cona(rows: Sequence[Ttp], *, in_hindsight: bool) -> list[Speedup]:
         for speedup in speedups(rows)
         if speedup.method == METHOD and (speedup.baseline == HINDSIGHT) == in_hindsight
     ]
+
+
+def _of_cona_over_planners(rows: Sequence[Ttp]) -> list[Speedup]:
+    found = _of_cona(rows, in_hindsight=False)
+    return [speedup for speedup in found if fixed_gbs(speedup.baseline) is None]
 
 
 def over_reference(rows: Sequence[Ttp]) -> list[Speedup]:

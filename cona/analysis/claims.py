@@ -25,6 +25,7 @@ _TAKES: Mapping[Measure, Callable[[str, str], bool]] = {
     "reference_over_offline": lambda policy, kind: kind == "offline" or is_oracle(policy),
     "cona_over_offline": lambda policy, kind: kind == "offline" or policy == METHOD,
     "cona_over_hindsight": lambda policy, _: fixed_gbs(policy) is not None or policy == METHOD,
+    "cona_over_planners": lambda policy, kind: kind == "offline" or policy == METHOD,
     "gap_to_best_known": lambda policy, _: (
         fixed_gbs(policy) is not None or is_oracle(policy) or policy == METHOD
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from matplotlib.axes import Axes
@@ -12,7 +12,7 @@ from cona.analysis.attribution import attributions
 from cona.analysis.groups import METHOD, by_model, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import number, ratio
-from cona.analysis.panels import plain_log_ticks
+from cona.analysis.panels import MOST_LINES, drawn, plain_log_ticks
 from cona.analysis.style import line_style
 from cona.analysis.ttp import headline_target, label
 from cona.analysis.waterfall import Level, levels
@@ -23,10 +23,11 @@ CAPTION = (
     "median TTP (without any, of fixed-best). Then the best layout at its batch size, the best "
     "fixed strategy in hindsight, cona's batch sizes re-timed at that strategy's layout, and cona. "
     "Below the line: the other policies, no steps. Points and bars: geometric mean over seeds, the "
-    "centre for which factors multiply; no interval. Not reached: at some seed, or without a price."
+    "centre for which factors multiply; no interval. Not reached: at some seed, or without a "
+    f"price. Grey, with more than {MOST_LINES} policies: ablations and variants."
 )
 _PANEL_IN, _LABELS_IN, _ROW_IN = 3.4, 2.2, 0.25
-_FASTER, _SLOWER, _ABSENT = "#0173b2", "#de8f05", "#555555"
+_FASTER, _SLOWER, _ABSENT, _VARIANT = "#0173b2", "#de8f05", "#555555", "#8c8c8c"
 _PICK = "pick of "
 """How the level begins that has another planner in every model."""
 
@@ -41,20 +42,23 @@ def draw(runs: Sequence[Run]) -> Figure | None:
         found = {
             "\n".join([title, *_picked(steps)]): _same(steps) for title, steps in found.items()
         }
-    rows = _rows([level for steps in found.values() for level in steps])
+    lit = {run.policy for run in drawn(runs)}
+    rows = _rows([level for steps in found.values() for level in steps], lit)
     width = max(len(found) * _PANEL_IN, 5.2) + _LABELS_IN
     figure = Figure(figsize=(width, len(rows) * _ROW_IN + 2.0))
     grid = figure.subplots(1, len(found), squeeze=False, sharey=True)
     for panel, (title, steps) in zip(grid[0], found.items(), strict=True):
-        _panel(panel, steps, rows)
+        _panel(panel, steps, rows, lit)
         panel.set_title(title, fontsize=9)
         panel.set_xlabel(f"TTP, {runs[0].clock['kind']} seconds (log)")
     return figure
 
 
-def _rows(shown: Sequence[Level]) -> list[str]:
-    """Return the rows of all models: the steps, then the rest."""
-    return unique(one.label for kind in (True, False) for one in shown if one.is_step == kind)
+def _rows(shown: Sequence[Level], lit: Collection[str]) -> list[str]:
+    """Return the rows of all models: the steps, the policies drawn in colour, then the rest."""
+    steps = [level.label for level in shown if level.is_step]
+    others = [level.label for level in shown if not level.is_step]
+    return unique([*steps, *sorted(others, key=lambda label: label not in lit)])
 
 
 def _picked(steps: Sequence[Level]) -> list[str]:
@@ -76,7 +80,7 @@ def _of_model(group: Sequence[Run]) -> tuple[str, list[Level]] | None:
     return f"{group[0].model}, target {group[0].metric} {label(target)}", steps
 
 
-def _panel(panel: Axes, shown: Sequence[Level], rows: Sequence[str]) -> None:
+def _panel(panel: Axes, shown: Sequence[Level], rows: Sequence[str], lit: Collection[str]) -> None:
     known = [level.seconds for level in shown if level.seconds is not None]
     low, high = min(known) / 1.15, max(known) * (max(known) / min(known)) ** 0.5 * 1.3
     panel.set_xscale("log")
@@ -89,7 +93,7 @@ def _panel(panel: Axes, shown: Sequence[Level], rows: Sequence[str]) -> None:
         elif level.is_step:
             _step(panel, row, level.seconds, before)
         else:
-            _point(panel, row, level)
+            _point(panel, row, level, is_lit=level.label in lit)
         before = level.seconds if level.is_step and level.seconds is not None else before
     _finish(panel, rows, sum(level.is_step for level in shown))
     plain_log_ticks(panel.xaxis, low, high)
@@ -115,11 +119,12 @@ def _step(panel: Axes, row: int, seconds: float, before: float | None) -> None:
     _number(panel, row, max(seconds, start), f"{number(seconds, 3)} s{factor}")
 
 
-def _point(panel: Axes, row: int, level: Level) -> None:
+def _point(panel: Axes, row: int, level: Level, *, is_lit: bool) -> None:
     if level.seconds is None:
         return
     style = line_style(level.label)
-    panel.plot([level.seconds], [row], marker=style.marker, color=style.color, markersize=6)
+    marker, color = (style.marker, style.color) if is_lit else ("o", _VARIANT)
+    panel.plot([level.seconds], [row], marker=marker, color=color, markersize=6)
     _number(panel, row, level.seconds, f"{number(level.seconds, 3)} s")
 
 

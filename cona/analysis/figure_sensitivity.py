@@ -67,8 +67,9 @@ def _believed(panel: Axes, one: Sensitivity) -> None:
         _bounds(panel, baseline, [_point(s, "at_least") for s in mine])
         if baseline == HINDSIGHT:
             _intervals(panel, mine)
-    if not shown:
-        panel.text(0.5, 0.5, "no fixed-best run", transform=panel.transAxes, ha="center")
+    if not any(s.centre for s in shown):
+        why = "headline target not reached by cona" if shown else "no fixed-best run"
+        panel.text(0.5, 0.6, why, transform=panel.transAxes, ha="center", fontsize=8)
 
 
 def _point(speedup: Speedup, state: State) -> tuple[float, float]:
@@ -84,7 +85,7 @@ def _modelled(panel: Axes, one: Sensitivity) -> None:
         name = HINDSIGHT if gbs is None else f"fixed-best-gbs{gbs}"
         _line(panel, name, [(factor, value) for factor, value in values if value is not None])
     if not one.modelled:
-        panel.text(0.5, 0.5, "not modelled", transform=panel.transAxes, ha="center", va="bottom")
+        panel.text(0.5, 0.6, "not modelled", transform=panel.transAxes, ha="center", fontsize=8)
 
 
 def _line(panel: Axes, baseline: str, points: Line) -> None:
@@ -124,6 +125,7 @@ def _finish(panel: Axes) -> None:
     panel.set_xticks(FACTORS, [f"{factor:g}" for factor in FACTORS])
     panel.minorticks_off()
     panel.set_xlim(FACTORS[0] / 1.3, FACTORS[-1] * 1.3)
-    low, high = panel.get_ylim() if panel.lines[1:] else (1.0, 1.0)
+    is_empty = not any(np.isfinite(line.get_ydata()).any() for line in panel.lines[1:])
+    low, high = (1.0, 1.0) if is_empty else panel.get_ylim()
     panel.set_ylim(min(low, 0.8), max(high, 1.25))
     plain_log_ticks(panel.yaxis, *panel.get_ylim(), dense=True)

@@ -1,5 +1,7 @@
 """Figures of one tier, each as PNG, PDF and a caption that states clock, n, centre and interval.
 
+PNG and PDF hold title and caption; an SVG holds neither, for pages that have both as text.
+
 Source: architecture.md, Style 7.
 """
 
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from cona.analysis import (
     figure_attribution,
@@ -101,7 +104,7 @@ def write_figures(results: Path, tier: str) -> list[Path]:
         tier: name of the tier.
 
     Returns:
-        The files written: PNG, PDF and a text caption for each figure.
+        The files written: PNG, PDF, SVG and a text caption for each figure.
 
     Raises:
         RunError: there is no finished run, or the runs cannot be compared.
@@ -118,23 +121,27 @@ def _write(folder: Path, tier: str, plot: Plot, runs: Sequence[Run]) -> Iterator
         return
     title = f"{plot.title}, tier {tier}, {num_seeds(runs)}"
     caption = " ".join([plot.caption, *common_sentences(runs)])
-    _label(figure, title, caption.replace("`", ""))
-    for suffix in ("png", "pdf"):
+    texts = _label(figure, title, caption.replace("`", ""))
+    for suffix in ("png", "pdf", "svg"):
+        for text in texts:
+            text.set_visible(suffix != "svg")
         path = folder / f"{plot.name}.{suffix}"
         write_whole(path, image_of(figure, suffix))
-        figure.set_layout_engine("none")  # both files share the layout, which is slow to find
+        figure.set_layout_engine("none")  # the files share the layout, which is slow to find
         yield path
     path = folder / f"{plot.name}.txt"
     write_atomic(path, f"{title}.\n{caption}\n")
     yield path
 
 
-def _label(figure: Figure, title: str, caption: str) -> None:
-    """Put the title above and the caption below, wrapped to the figure's width."""
+def _label(figure: Figure, title: str, caption: str) -> tuple[Text, Text]:
+    """Put the title above and the caption below, wrapped to the figure's width; return both."""
     for axes in figure.axes:
         sns.despine(ax=axes)
     width = figure.get_size_inches()[0]
     head = textwrap.fill(title, width=int(width * 10))
-    figure.suptitle(head, fontsize=11, fontweight="bold", x=0.01, ha="left")
     text = textwrap.fill(caption, width=int(width * 17))
-    figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#555555")
+    return (
+        figure.suptitle(head, fontsize=11, fontweight="bold", x=0.01, ha="left"),
+        figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#555555"),
+    )

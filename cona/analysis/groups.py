@@ -14,6 +14,8 @@ _FIXED = re.compile(r"fixed-best-gbs(\d+)")
 BOUND = "bound"
 """Kind of the policies that may do what no method can: train ahead at no cost on the clock."""
 _KIND_ORDER = ("online", "ablation", "schedule", "offline", BOUND)
+_PARAMETER = re.compile(r"[=\d]")
+_AFTER_ALL_SIZES = 10**9
 
 
 class Labelled(Protocol):
@@ -48,10 +50,20 @@ def marked(policy: str, kind: str) -> str:
     return f"{policy} (bound)" if kind == BOUND else policy
 
 
+def has_parameter(policy: str) -> bool:
+    """Return whether a name carries a value, as variants and planners at one batch size do."""
+    return bool(_PARAMETER.search(policy))
+
+
 def order(policy: str, kind: str) -> tuple[int, int, str]:
-    """Return the sort key that puts policies in the same order in every table and figure."""
+    """Return the sort key that puts policies in the same order in every table and figure.
+
+    `cona` is the first; then kind by kind, plain names before those with a parameter, and fixed
+    batch sizes from small to large before the planners.
+    """
     rank = _KIND_ORDER.index(kind) if kind in _KIND_ORDER else len(_KIND_ORDER)
-    return rank, fixed_gbs(policy) or 0, policy
+    size = fixed_gbs(policy) or (_AFTER_ALL_SIZES if has_parameter(policy) else 0)
+    return -1 if policy == METHOD else rank, size, policy
 
 
 def unique(values: Iterable[T]) -> list[T]:

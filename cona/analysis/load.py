@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cona.analysis.groups import by_model, order
+from cona import config
+from cona.analysis.groups import METHOD, by_model, order
 from cona.cost.switch import PRESETS
 from cona.errors import RunError
-from cona.result import RESULT_SCHEMA
+from cona.result import RESULT_SCHEMA, is_intact
+from cona.specs import ScaleSpec, TierSpec
 
 Record = dict[str, Any]
 
@@ -152,11 +156,37 @@ def load_runs(results: Path, tier: str) -> list[Run]:
     runs = [load_run(path.parent) for path in sorted(paths)]
     if not runs:
         raise RunError(
-            f"{results / tier}: no finished run; start one with `cona run --tier {tier}`"
+            f"{results / tier}: no finished run; start one with {run_command(results, tier)}"
         )
     runs.sort(key=lambda r: (r.model, order(r.policy, r.kind), r.seed))
     _refuse_mixture(runs)
     return runs
+
+
+def asked_as(tier: str) -> str | None:
+    """Return how `--tier` finds the tier of a folder: paper@tiny of paper-tiny; None: no such name.
+
+    Args:
+        tier: the folder's name; that of a user's own file is not known here.
+    """
+    tiers, scales = config.names(TierSpec), config.names(ScaleSpec)
+    at_scale = {f"{name}-{scale}": f"{name}@{scale}" for name, scale in product(tiers, scales)}
+    return tier if tier in tiers else at_scale.get(tier)
+
+
+def run_command(results: Path, tier: str, policy: str = METHOD) -> str:
+    """Return a command that makes a run, as a sentence can name it.
+
+    Args:
+        results: root of the results.
+        tier: name of the tier, the folder below it.
+        policy: what the run should be of.
+    """
+    spec = asked_as(tier)
+    if spec is None:
+        return "`cona run --tier`, naming the YAML file of this tier"
+    model, out = config.load(TierSpec, spec).models[0], shlex.quote(str(results))
+    return f"`cona run --model {model} --policy {policy} --tier {spec} --out {out}`"
 
 
 def load_run(path: Path) -> Run:
@@ -166,6 +196,10 @@ def load_run(path: Path) -> Run:
         raise RunError(
             f"{path / 'result.json'}: schema {result.get('schema')} is not {RESULT_SCHEMA}; "
             "delete it and run it again"
+        )
+    if not is_intact(result):
+        raise RunError(
+            f"{path / 'result.json'}: does not match its checksum; delete it and run it again"
         )
     content = _metrics(path, result)
     kinds: dict[str, list[Record]] = {"step": [], "eval": [], "decision": [], "switch": []}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,7 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from cona.analysis.groups import BOUND, METHOD, by_policy, fixed_gbs
+from cona.analysis.groups import BOUND, METHOD, by_policy, fixed_gbs, has_parameter
 from cona.analysis.load import Run
 from cona.analysis.style import PANEL_HEIGHT_IN, PANEL_WIDTH_IN
 
@@ -46,7 +45,6 @@ _FAMILIES = {
     "schedules and bounds": ("schedule", BOUND),
 }
 """Kinds of policies that share a row of panels where there are too many for one."""
-_PARAMETER = re.compile(r"[=\d]")
 
 
 def drawn(runs: Sequence[Run]) -> list[Run]:
@@ -57,7 +55,7 @@ def drawn(runs: Sequence[Run]) -> list[Run]:
         run
         for run in runs
         if fixed_gbs(run.policy) is not None
-        or (run.kind not in ("offline", "ablation") and not _PARAMETER.search(run.policy))
+        or (run.kind not in ("offline", "ablation") and not has_parameter(run.policy))
     ]
 
 

@@ -101,6 +101,7 @@ def figure_style() -> Iterator[None]:
         "grid.linewidth": 0.6,
         "text.color": TEXT_COLOR,
         "savefig.dpi": 160,
+        "svg.hashsalt": "cona",  # else its names of clip paths are drawn by chance
         "figure.constrained_layout.use": True,
     }
     with sns.axes_style("whitegrid"), sns.plotting_context("paper"), mpl.rc_context(rules):
@@ -112,9 +113,14 @@ def image_of(figure: Figure, suffix: str) -> bytes:
 
     Args:
         figure: what to draw.
-        suffix: png or pdf.
+        suffix: png, pdf, or svg, which is cut to what is drawn.
     """
     content = io.BytesIO()
-    metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}}[suffix]
-    figure.savefig(content, format=suffix, metadata=metadata)
+    metadata = {
+        "png": {"Software": None},
+        "pdf": {"CreationDate": None},
+        "svg": {"Date": None, "Creator": None},
+    }[suffix]
+    edges = "tight" if suffix == "svg" else None
+    figure.savefig(content, format=suffix, metadata=metadata, bbox_inches=edges)
     return content.getvalue()

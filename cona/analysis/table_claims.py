@@ -6,21 +6,19 @@ Source: method.md 8; the rule is in `config/claims.yaml`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cona import config
 from cona.analysis.claim_numbers import target_text
 from cona.analysis.claims import Finding, findings
 from cona.analysis.groups import by_model, by_policy
-from cona.analysis.load import Run, load_runs
+from cona.analysis.load import Run, asked_as, load_runs
 from cona.analysis.markdown import number, page, table
 from cona.analysis.notes import INTERVAL, notes, num_seeds
 from cona.runlog import write_atomic
-from cona.specs import ScaleSpec, TierSpec
+from cona.specs import TierSpec
 
 COLUMNS = (
     *("claim", "statement", "paper", "model", "ours", "brief", "verdict", "why_not_tested"),
@@ -58,10 +56,7 @@ def write_claims(results: Path, tier: TierSpec) -> list[Path]:
 
 def command(tier: TierSpec) -> str:
     """Return the command that makes the runs and this table: ``make reproduce TIER=paper@tiny``."""
-    tiers, scales = config.names(TierSpec), config.names(ScaleSpec)
-    at_scale = {f"{name}-{scale}": f"{name}@{scale}" for name, scale in product(tiers, scales)}
-    name = tier.name if tier.name in tiers else at_scale.get(tier.name, tier.name)
-    return f"make reproduce TIER={name}"
+    return f"make reproduce TIER={asked_as(tier.name) or tier.name}"
 
 
 def _record(found: Finding, tier: TierSpec) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cona.analysis.groups import by_model, marked, unique
+from cona.analysis.groups import METHOD, by_model, marked, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, page, ratio, table, yes
 from cona.analysis.notes import HEADLINE, INTERVAL, notes, num_seeds
+from cona.analysis.panels import MOST_LINES
 from cona.analysis.speedup import HINDSIGHT, Pair, Speedup, speedups
 from cona.analysis.table_ttp import columns_sentence, headers, left_out, shown_targets
 from cona.analysis.ttp import headline_target, ttp_rows
@@ -116,6 +117,8 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
         "`≥ x`: the baseline did not reach the target within the budget, x = budget/TTP(method). "
         f"`{NOT_REACHED}`: the method did not.",
         f"{columns_sentence('speedup.csv')} {HEADLINE}",
+        f"Rows: with more than {MOST_LINES} policies only `{METHOD}` over all of them, and the "
+        f"others over `{HINDSIGHT}`; `speedup.csv` has all pairs.",
         "(bound): no method, it trains ahead at no cost on the clock.",
         INTERVAL,
     )
@@ -132,10 +135,19 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
         return
     targets = shown_targets(rows)
     cells = {(s.method, s.baseline, s.target): cell(s) for s in found}
-    pairs = unique((s.method, s.baseline) for s in found)
     kinds = {row.run.policy: row.run.kind for row in rows}
+    pairs = _shown_pairs(unique((s.method, s.baseline) for s in found), len(kinds))
     yield table(
         ["method", "baseline", *headers(rows)],
         [[marked(m, kinds[m]), b, *(cells.get((m, b, t), "–") for t in targets)] for m, b in pairs],
     )
     yield left_out(rows)
+
+
+def _shown_pairs(pairs: Sequence[tuple[str, str]], num_policies: int) -> list[tuple[str, str]]:
+    """Return the methods and baselines that have a row, hindsight first; of many not all."""
+    places = {method: place for place, method in enumerate(unique(m for m, _ in pairs))}
+    ordered = sorted(pairs, key=lambda pair: (places[pair[0]], pair[1] != HINDSIGHT))
+    if num_policies <= MOST_LINES:
+        return ordered
+    return [pair for pair in ordered if METHOD in pair or HINDSIGHT in pair]

@@ -31,7 +31,7 @@ def estimate(tier_name: str, scale: str | None, cluster: str | None, as_json: bo
     Seconds are modelled, and figures are upper ones: what a policy does is not known beforehand.
 
     With --json: tier, cluster, clock, seconds_are, num_jobs, num_runs, gpu_hours, host_hours,
-    disk_bytes, models, and assumed.
+    disk_bytes, peak_disk_bytes, models, and assumed.
 
     \b
     Examples:

@@ -9,9 +9,12 @@ from typing import Any
 from cona.cli.terminal import json_text, table
 from cona.estimate import ModelCost, TierCost
 from cona.estimate.run_cost import CPU_FLOPS, DISK_BYTES_PER_S, EVALUATION_SHARE
-from cona.estimate.tier_cost import START_S, Ahead
+from cona.estimate.tier_cost import JOBS_AT_ONCE, START_S, Ahead
 
-HEAD = ("model", "runs", "jobs", "GPU-h", "host-h", "disk GB", "GPU GB/rank", "host GB/rank")
+HEAD = (
+    *("model", "runs", "jobs", "GPU-h", "host-h", "disk GB", "at its peak"),
+    *("GPU GB/rank", "host GB/rank"),
+)
 WORDS = {
     "train": "train",
     "look_ahead": "look ahead",
@@ -31,6 +34,7 @@ def as_text(cost: TierCost) -> str:
         _hours(cost.gpu_hours),
         _hours(cost.host_hours),
         _gb(cost.disk_bytes),
+        _gb(cost.peak_disk_bytes),
         "",
         "",
     )
@@ -64,6 +68,7 @@ def _cells(model: ModelCost) -> tuple[str, ...]:
         _hours(model.gpu_hours),
         _hours(model.host_hours),
         _gb(model.disk_bytes),
+        _gb(model.peak_disk_bytes),
         "-" if gpu is None else _gb(gpu),
         _gb(model.host_memory_bytes),
     )
@@ -113,6 +118,7 @@ def _assumptions(cost: TierCost) -> Iterator[str]:
     yield f"  a turn starts in {START_S:g} s and lasts {limit:g} h (jobs.runtime_min);"
     rate = f"{DISK_BYTES_PER_S / 1e9:g} GB/s"
     yield f"  checkpoints and snapshots are written at {rate}; a run leaves its last checkpoint;"
+    yield f"  disk at its peak: {JOBS_AT_ONCE} jobs run at once, each with what it will delete;"
     if cost.tier.clock.kind == "modelled":
         cores = f"{CPU_FLOPS / 1e9:g} GFLOP/s on a CPU core"
         yield f"  one process trains: as fast as the cost model's GPU, or {cores};"
@@ -147,6 +153,7 @@ def as_json(cost: TierCost) -> str:
         "gpu_hours": cost.gpu_hours,
         "host_hours": cost.host_hours,
         "disk_bytes": cost.disk_bytes,
+        "peak_disk_bytes": cost.peak_disk_bytes,
         "models": [_fields(model) for model in cost.models],
         "assumed": [line.strip() for line in _assumptions(cost)][1:],
     }
@@ -154,4 +161,5 @@ def as_json(cost: TierCost) -> str:
 
 
 def _fields(model: ModelCost) -> dict[str, Any]:
-    return asdict(model) | {"gpu_hours": model.gpu_hours, "host_hours": model.host_hours}
+    derived = ("gpu_hours", "host_hours", "peak_disk_bytes")
+    return asdict(model) | {name: getattr(model, name) for name in derived}

@@ -10,6 +10,7 @@ import click
 
 from cona.cli.options import json_option, out_option
 from cona.cli.terminal import say, say_json
+from cona.errors import ConfigError
 
 if TYPE_CHECKING:
     from cona.jobs import Hold
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 @click.option("--cancel", is_flag=True, help="End the orphans; they save first.")
 @json_option
 def jobs(results: Path, cancel: bool, as_json: bool) -> None:
-    """Show the SLURM jobs that Snakemake submitted from this folder, and the owners of runs.
+    """Show the owners of runs, and the SLURM jobs that Snakemake submitted from this folder.
 
-    Jobs whose Snakemake was killed go on as orphans. Started again, Snakemake queues behind them
-    and repeats nothing; --cancel ends them instead.
+    What a killed Snakemake has started goes on. Started again, Snakemake waits for it and repeats
+    nothing. SLURM's jobs among it are called orphans; --cancel ends them instead.
 
-    With --json: holds (folder, alive, owner), jobs (id, state, what, orphan), and cancelled.
+    With --json: holds (folder, alive, owner, host, pid, since), jobs (id, state, what, orphan;
+    null without SLURM), and cancelled.
 
     \b
     Examples:
@@ -36,23 +38,35 @@ def jobs(results: Path, cancel: bool, as_json: bool) -> None:
     from cona import jobs as known
     from cona import slurm
 
-    holds = list(known.holds(results))
-    if not as_json:
-        for hold in holds:
-            say(f"{hold.folder}: {'worked on by' if hold.is_alive else 'left by'} {hold.owner}")
-    here = Path.cwd()
+    here, holds = Path.cwd(), list(known.holds(results))
     queued = known.jobs_of(here)
-    orphans = known.orphans(here, queued)
+    orphans = known.orphans(here, queued or ())
+    if cancel and queued is None:
+        raise ConfigError("--cancel: no answer from SLURM's squeue; nearest: a login node")
     if cancel and orphans:
         slurm.cancel([job.id for job in orphans])
     if as_json:
         say_json(fields(holds, queued, orphans, cancelled=cancel and bool(orphans)))
     else:
-        say(as_text(queued, orphans, cancelled=cancel))
+        say(owners_text(holds))
+        say(jobs_text(queued, orphans, cancelled=cancel))
 
 
-def as_text(queued: Sequence[Job], orphans: Sequence[Job], *, cancelled: bool) -> str:
+def owners_text(holds: Sequence[Hold]) -> str:
+    """Return who has which run, for people."""
+    lines = [
+        f"{hold.folder}: worked on by {hold.owner}"
+        if hold.is_alive
+        else f"{hold.folder}: left by {hold.owner}, which is gone"
+        for hold in holds
+    ]
+    return "\n".join([*lines, f"{sum(hold.is_alive for hold in holds)} runs worked on"])
+
+
+def jobs_text(queued: Sequence[Job] | None, orphans: Sequence[Job], *, cancelled: bool) -> str:
     """Return the jobs for people, and what became of the orphans."""
+    if queued is None:
+        return "no answer from SLURM here"
     lines = []
     for job in queued:
         orphan = ", orphan" if job in orphans else ""
@@ -66,17 +80,25 @@ def as_text(queued: Sequence[Job], orphans: Sequence[Job], *, cancelled: bool) -
 
 
 def fields(
-    holds: Iterable[Hold], queued: Iterable[Job], orphans: Sequence[Job], *, cancelled: bool
+    holds: Iterable[Hold], queued: Iterable[Job] | None, orphans: Sequence[Job], *, cancelled: bool
 ) -> dict[str, Any]:
     """Return the same for programs."""
+    shown = [
+        {"id": job.id, "state": job.state, "what": job.what, "orphan": job in orphans}
+        for job in queued or ()
+    ]
     return {
         "holds": [
-            {"folder": str(hold.folder), "alive": hold.is_alive, "owner": str(hold.owner)}
+            {
+                "folder": str(hold.folder),
+                "alive": hold.is_alive,
+                "owner": str(hold.owner),
+                "host": hold.owner.host,
+                "pid": hold.owner.pid,
+                "since": hold.owner.since,
+            }
             for hold in holds
         ],
-        "jobs": [
-            {"id": job.id, "state": job.state, "what": job.what, "orphan": job in orphans}
-            for job in queued
-        ],
+        "jobs": None if queued is None else shown,
         "cancelled": cancelled,
     }

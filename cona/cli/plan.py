@@ -82,9 +82,14 @@ GROUPS = {
     shell_complete=names.clusters,
     help="Cluster like dgx-h100@4, or a YAML file of one.",
 )
-@click.option("--gbs", type=COUNT, help="Global batch size, samples; with --ladder the least.")
+@click.option(
+    "--gbs",
+    type=COUNT,
+    help="Global batch size, samples; with --ladder the least, default: 8, or the next that fits "
+    "the GPUs.",
+)
 @click.option("--ladder", is_flag=True, help="The best layout of every gbs instead.")
-@click.option("--gbs-max", type=COUNT, default=256, show_default=True, help="Last of --ladder.")
+@click.option("--gbs-max", type=COUNT, help="Last of --ladder; default: 32 times the least.")
 @click.option("--seq", type=COUNT, help="Tokens per sample; default: the model's.")
 @click.option("--mbs-max", type=COUNT, default=32, show_default=True, help="Largest micro-batch.")
 @with_techniques

@@ -14,8 +14,17 @@ from cona.cost import TimeModel, time_model, time_models
 from cona.cost.ranking import Ranked, rank
 from cona.emit import TRAINERS, emit, why_not
 from cona.errors import ConfigError, nearest
-from cona.planning import DEFAULT_PRESET, Choices, Rung, candidates, plan_rungs
-from cona.specs import ClusterSpec, LadderSpec, ModelSpec
+from cona.planning import (
+    DEFAULT_PRESET,
+    Choices,
+    Rung,
+    Spaces,
+    candidates,
+    ladder,
+    plan_rungs,
+    search_spaces,
+)
+from cona.specs import ClusterSpec, ModelSpec
 from cona.strategy import Recompute, Strategy, Techniques
 
 
@@ -26,7 +35,7 @@ class Request:
     model: str
     cluster: str
     gbs: int | None
-    gbs_max: int
+    gbs_max: int | None
     ladder: bool
     seq: int | None
     mbs_max: int
@@ -52,14 +61,20 @@ class Request:
             sequence_parallel=self.sequence_parallel,
         )
 
-    @property
-    def rungs(self) -> tuple[int, ...]:
-        """The global batch sizes to search, ascending. Raises ConfigError: none is given."""
+    def batch_sizes(self, spaces: Spaces) -> tuple[int, ...]:
+        """Return the global batch sizes that are asked for, ascending, samples.
+
+        Args:
+            spaces: what may be chosen: a ladder without bounds begins where it has layouts.
+
+        Raises:
+            ConfigError: none is given, or they do not double.
+        """
         if self.ladder:
-            return ladder_rungs(self.gbs or LadderSpec().gbs_min, self.gbs_max)
+            return ladder(spaces, self.gbs, self.gbs_max)
         if self.gbs is None:
             raise ConfigError("--gbs is missing: give a global batch size like 64, or --ladder")
-        return (self.gbs, 2 * self.gbs)  # the second says when a larger batch wins
+        return (self.gbs,)
 
 
 def answer(request: Request) -> None:
@@ -70,14 +85,14 @@ def answer(request: Request) -> None:
     cluster = config.load(ClusterSpec, request.cluster)
     preset = request.preset or DEFAULT_PRESET
     refuse_techniques(preset, request.choices)
-    strategies = {
-        gbs: candidates(
-            model, cluster.num_gpus, gbs, mbs_max=request.mbs_max, choices=request.choices
-        )
-        for gbs in request.rungs
-    }
+    spaces = search_spaces(
+        model, cluster.num_gpus, mbs_max=request.mbs_max, choices=request.choices
+    )
+    sizes = request.batch_sizes(spaces)
+    if not request.ladder:
+        sizes = (*sizes, 2 * sizes[0])  # it says when a larger batch wins
     prices = time_model(preset, model, cluster)
-    rungs = plan_rungs(strategies, prices, top=1 if request.ladder else request.top)
+    rungs = plan_rungs(spaces, sizes, prices, top=1 if request.ladder else request.top)
     about = plan_text.About(
         model=model, cluster=cluster, preset=preset, is_calibrated=calibrated(prices)
     )
@@ -85,7 +100,8 @@ def answer(request: Request) -> None:
     show(request, about, shown)
     if request.trainer:
         fastest = next(rung for rung in shown if rung.ranked).ranked[0]
-        emit_best(request.trainer, model, fastest, strategies[fastest.strategy.gbs], prices)
+        found = candidates(spaces, fastest.strategy.gbs)
+        emit_best(request.trainer, model, fastest, found, prices)
 
 
 def show(request: Request, about: plan_text.About, rungs: tuple[Rung, ...]) -> None:
@@ -113,12 +129,6 @@ def refuse_techniques(preset: str, choices: Choices) -> None:
             f"preset '{preset}' prices full recomputation and ZeRO-1 whatever is asked for: "
             f"leave the techniques out, or use another of {', '.join(time_models())}"
         )
-
-
-def ladder_rungs(gbs_min: int, gbs_max: int) -> tuple[int, ...]:
-    """Return the doubling batch sizes of a ladder; raises ConfigError if they do not double."""
-    ladder = config.validate(LadderSpec, {"gbs_min": gbs_min, "gbs_max": gbs_max}, where="--ladder")
-    return ladder.rungs
 
 
 def load_model(name: str, seq_length: int | None) -> ModelSpec:

@@ -10,7 +10,7 @@ import click
 
 from cona import config
 from cona.cli import planner_text
-from cona.cli.plan_answer import Request, ladder_rungs, load_model
+from cona.cli.plan_answer import Request, load_model
 from cona.cli.terminal import say, steps
 from cona.cost import TimeModel, time_model
 from cona.cost.profile import ProfileCosts
@@ -18,7 +18,7 @@ from cona.errors import ConfigError
 from cona.planners import Query, query_of
 from cona.planners.report import Verdict, chosen_names, found_any, judge, planner
 from cona.planning import DEFAULT_PRESET
-from cona.specs import ClusterSpec, LadderSpec
+from cona.specs import ClusterSpec
 from cona.strategy import Techniques
 
 REFERENCE = DEFAULT_PRESET
@@ -39,21 +39,14 @@ class PlannerRequest:
 def answer(request: PlannerRequest) -> None:
     """Ask the planners, and print the report. Raises ConfigError."""
     names, subject = chosen_names(request.planner), Subject.of(request)
-    questions = [(name, gbs) for gbs in _rungs(request.plan) for name in names]
+    sizes = request.plan.batch_sizes((subject.query.space,))
+    questions = [(name, gbs) for gbs in sizes for name in names]
     verdicts = [subject.verdict(*question) for question in steps(questions, "asking planners")]
     found_any(verdicts)
     if request.plan.as_json:
         click.echo(planner_text.as_json(subject.about, verdicts, all_plans=request.all_plans))
     else:
         say(planner_text.as_text(subject.title, verdicts, all_plans=request.all_plans))
-
-
-def _rungs(request: Request) -> tuple[int, ...]:
-    if request.ladder:
-        return ladder_rungs(request.gbs or LadderSpec().gbs_min, request.gbs_max)
-    if request.gbs is None:
-        raise ConfigError("--gbs is missing: give a global batch size like 64, or --ladder")
-    return (request.gbs,)
 
 
 @dataclass(frozen=True, kw_only=True)

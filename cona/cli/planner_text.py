@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from cona.cli.terminal import json_text, table
@@ -36,7 +37,7 @@ def as_text(title: str, verdicts: Sequence[Verdict], *, all_plans: bool) -> str:
     blocks += ["\n".join(remarks)] if remarks else []
     for one in verdicts if all_plans else ():
         if one.answer:
-            lines = [(str(p), _seconds(p.believed_s), _gb(p)) for p in one.answer.evaluated]
+            lines = [(short(p), _seconds(p.believed_s), _gb(p)) for p in one.answer.evaluated]
             head = ("plan", "believed s", "GB/GPU")
             blocks += [f"All plans of {one.planner} at gbs {one.gbs}:", table(head, lines)]
     return "\n\n".join(blocks)
@@ -51,6 +52,25 @@ def remark(one: Verdict) -> str:
     return one.answer.best.notes if one.answer else ""
 
 
+def short(plan: Plan) -> str:
+    """Return a plan as a column can hold it: what repeats is counted, JSON has every stage.
+
+    The layers 1+1+1+1+4 are 4x1+4; a stage whose layers differ is mixed, and a remark says how.
+    """
+    if uniform := plan.strategy():
+        layers = "+".join(_counted(str(stage.num_layers) for stage in plan.stages))
+        return f"{uniform} ({layers} layers)" if plan.unequal_layers else str(uniform)
+    stages = [f"{one.num_layers}L:mixed" if one.mixed else str(one) for one in plan.stages]
+    return f"[{', '.join(_counted(stages))}]-mbs{plan.mbs}-gbs{plan.gbs}"
+
+
+def _counted(parts: Iterable[str]) -> Iterator[str]:
+    """Yield parts; four or more alike as one with their number, e.g. ``4x5``."""
+    for part, same in groupby(parts):
+        number = len(list(same))
+        yield from [part] * number if number < 4 else [f"{number}x{part}"]
+
+
 def _cells(one: Verdict) -> tuple[str, ...]:
     search = f"{one.search_s:.2g}"
     if one.answer is None:
@@ -60,7 +80,7 @@ def _cells(one: Verdict) -> tuple[str, ...]:
     return (
         str(one.gbs),
         one.planner,
-        str(plan),
+        short(plan),
         _seconds(plan.believed_s),
         _gb(plan),
         _seconds(truth.seconds if truth else None),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from cona.analysis.groups import unique
 from cona.cli.options import json_option, load_tier, out_option, tier_option
 from cona.cli.terminal import say, say_json, working
 
@@ -20,14 +22,29 @@ def say_files(paths: Iterable[Path], as_json: bool) -> None:
         click.echo(path)
 
 
+def say_table(
+    text: str, rows: Sequence[dict[str, Any]], paths: Sequence[Path], as_json: bool
+) -> None:
+    """Print the table that matters most, then the files; or JSON: files and rows."""
+    if as_json:
+        say_json({"files": [str(path) for path in paths], "rows": rows})
+        return
+    say(text)
+    click.echo()
+    say_files(paths, as_json)
+
+
 @click.command(short_help="Write the tables of a tier, with the paper's claims.")
 @tier_option
 @out_option
 @json_option
 def tables(tier_name: str, results: Path, as_json: bool) -> None:
-    """Write the tables of a tier, the paper's claims included: CSV and Markdown.
+    """Write the tables of a tier, claims and provenance included: CSV and Markdown.
 
-    With --json: files, the paths of what was written.
+    Printed is how long every policy takes to the headline target, then the files.
+
+    With --json: files, the paths of what was written, and rows: model, metric, target, policy,
+    kind, clock, ttp_s, n, n_reached, speedup, speedup_is_at_least.
 
     \b
     Examples:
@@ -36,11 +53,18 @@ def tables(tier_name: str, results: Path, as_json: bool) -> None:
     """
     tier = load_tier(tier_name)
     from cona.analysis.table_claims import write_claims
+    from cona.analysis.table_provenance import write_provenance
     from cona.analysis.tables import write_tables
+    from cona.cli import report_text
 
     with working(f"scoring {tier.name}"):
         paths = [*write_tables(results, tier.name), *write_claims(results, tier)]
-    say_files(paths, as_json)
+        paths += write_provenance(results, tier)
+    csv = {path.stem: path for path in paths if path.suffix == ".csv"}
+    times = report_text.rows_of(csv["ttp"])
+    rows = report_text.ttp_rows(times, report_text.rows_of(csv["speedup"]))
+    models = unique(row["model"] for row in report_text.rows_of(csv["summary"]))
+    say_table(report_text.ttp(rows, models), rows, paths, as_json)
 
 
 @click.command(short_help="Draw the figures of a tier: PNG and PDF.")
@@ -87,7 +111,8 @@ def claims(
 
     `cona tables` writes it too. With --readme nothing is judged: the committed table is copied.
 
-    With --json: files, the paths of what was written.
+    With --json: files, the paths of what was written, and rows, those of claims.csv (without them
+    where --readme is given).
 
     \b
     Examples:
@@ -105,10 +130,12 @@ def claims(
         return
     tier = load_tier(tier_name)
     from cona.analysis.table_claims import write_claims
+    from cona.cli import report_text
 
     with working(f"judging {tier.name}"):
         paths = write_claims(results, tier)
-    say_files(paths, as_json)
+    rows = report_text.rows_of(paths[0])
+    say_table(report_text.claims(rows), rows, paths, as_json)
 
 
 @click.command(short_help="Import the runs of a tier into MLflow.")
@@ -157,9 +184,10 @@ def track(tier_name: str, results: Path, uri: str, as_json: bool) -> None:
 def planners(tier_name: str, results: Path, as_json: bool) -> None:
     """Write the planner report of a tier: picks, beliefs and truth, as CSV and Markdown.
 
-    It needs no run: `cona plan --planner` answers the same for one model.
+    It needs no run: `cona plan --planner` answers the same for one model. Printed is how much
+    longer than the best each pick takes, then the files.
 
-    With --json: files, the paths of what was written.
+    With --json: files, the paths of what was written, and rows, those of planners.csv.
 
     \b
     Example:
@@ -167,7 +195,9 @@ def planners(tier_name: str, results: Path, as_json: bool) -> None:
     """
     tier = load_tier(tier_name)
     from cona.analysis.table_planners import write_planners
+    from cona.cli import report_text
 
     with working("asking planners"):
         paths = write_planners(results, tier)
-    say_files(paths, as_json)
+    rows = report_text.rows_of(paths[0])
+    say_table(report_text.planners(rows), rows, paths, as_json)

@@ -23,6 +23,7 @@ from cona.cli.options import (
 )
 from cona.errors import ConfigError
 from cona.interrupt import requeued
+from cona.lock import outwait
 from cona.specs import ClockKind, ClusterSpec, TierSpec
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "What is trained": ("model", "policies", "seeds", "tier_name", "corpus", "changes"),
     "Real ranks": ("clock", "nproc"),
-    "Where, and what is said": ("results", "dry_run", "quiet"),
+    "Where, and what is said": ("results", "wait", "dry_run", "quiet"),
 }
 
 
@@ -68,6 +69,9 @@ GROUPS = {
     type=click.IntRange(min=1),
     help="Measured clock: ranks on this machine; default: the GPUs of the tier's cluster.",
 )
+@click.option(
+    "--wait", is_flag=True, help="If another process works on a run, wait for it instead of ending."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be trained.")
 @click.option("--quiet", is_flag=True, help="No progress bar, even on a terminal.")
 def run(
@@ -80,6 +84,7 @@ def run(
     changes: tuple[str, ...],
     clock: ClockKind | None,
     nproc: int | None,
+    wait: bool,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -117,7 +122,7 @@ def run(
         for request in requests:
             click.echo(f"{request.folder}: {plan(request)}")
     else:
-        execute(requests, progress=not quiet and sys.stderr.isatty())
+        execute(requests, progress=not quiet and sys.stderr.isatty(), wait=wait)
 
 
 def measured_tier(tier: TierSpec, changes: tuple[str, ...], nproc: int | None) -> TierSpec:
@@ -140,12 +145,12 @@ def measured_tier(tier: TierSpec, changes: tuple[str, ...], nproc: int | None) -
     return tier
 
 
-def execute(requests: list[RunRequest], *, progress: bool) -> None:
+def execute(requests: list[RunRequest], *, progress: bool, wait: bool) -> None:
     """Train one run after the other: in this process, or on ranks that do so together."""
 
     def all_of_them(ranks: Leader | None = None) -> None:
         for request in requests:
-            train(replace(request, ranks=ranks), progress=progress)
+            train(replace(request, ranks=ranks), progress=progress, wait=wait)
 
     tier = requests[0].tier
     if tier.clock.kind == "modelled":
@@ -169,8 +174,12 @@ def is_finished(request: RunRequest) -> bool:
 
 def plan(request: RunRequest) -> str:
     """Return in words what a run would do."""
-    if not (request.folder / "result.json").exists():
+    from cona.run_folder import damage
+
+    if not (path := request.folder / "result.json").exists():
         return f"to be trained, for {budget(request)}"
+    if found := damage(path):
+        return f"{found}; would be repeated"
     if is_finished(request):
         return "finished: would be skipped"
     return "has a result of other settings or text: would be set aside, and trained anew"
@@ -191,21 +200,26 @@ def unit(clock: ClockKind | None) -> str:
     return "s" if clock == "measured" else "modelled s"
 
 
-def train(request: RunRequest, *, progress: bool) -> None:
+def train(request: RunRequest, *, progress: bool, wait: bool) -> None:
     """Execute one run unless it is finished, and print one line about it."""
     from cona import runner
 
-    before = written_ns(request.folder / "result.json")
-    kept = superseded(request.folder)
+    def say(line: str) -> None:
+        click.echo(f"{request.folder}: {line}")
+
     try:
-        path = runner.run(request, progress=progress)
+        if wait:
+            outwait(request.folder, say)
+        before = written_ns(request.folder / "result.json")
+        kept = superseded(request.folder)
+        path = runner.run(request, progress=progress, say=say)
     except runner.Interrupted as stopped:
         raise requeued(stopped) from None
     for folder in sorted(superseded(request.folder) - kept):
-        click.echo(f"{request.folder}: the result of other settings or text is kept in {folder}")
+        say(f"the result of other settings or text is kept in {folder}")
     result = json.loads(path.read_text(encoding="utf-8"))
     skipped = " (was finished: skipped)" if written_ns(path) == before else ""
-    click.echo(f"{request.folder}: {describe(result)}{skipped}")
+    say(f"{describe(result)}{skipped}")
 
 
 def superseded(folder: Path) -> set[Path]:

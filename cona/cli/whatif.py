@@ -157,10 +157,12 @@ def _tier(run: Run) -> TierSpec:
 
 
 def _none(folder: Path, policy: str, loaded: Sequence[Run]) -> str:
+    from cona.analysis.load import run_command
+
     others = sorted({run.policy for run in loaded})
     if others:
         return f"{folder}: no finished run of '{policy}'; --recorded may be {', '.join(others)}"
-    return f"{folder}: no finished run; start one with `cona run --policy cona`"
+    return f"{folder}: no finished run; start one with {run_command(folder, 'quick', policy)}"
 
 
 def _refuse_mixture(runs: Sequence[Run]) -> None:

@@ -1,6 +1,6 @@
 """The `improved` time model: the vectorised core behind the contract of every time model.
 
-Source: cost-model.md, what the `improved` model must add
+Source: cost-model.md, what the `improved` model adds
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from cona import config, registry
 from cona.cost import TimeModel, time_model
 from cona.cost.ranking import memory_bytes
 from cona.estimate.look_ahead import LookAhead, looks_ahead, most_look_ahead
+from cona.measured_record import CHECKPOINTS_KEPT
 from cona.planning import DEFAULT_PRESET
 from cona.scene import Scene
 from cona.search import best
@@ -43,6 +44,8 @@ class RunCost:
     evaluation_s: float = 0.0
     checkpoint_s: float = 0.0
     disk_bytes: float = 0.0
+    dropped_bytes: float = 0.0
+    """Bytes of states that stand while the run goes on, and are deleted by its end."""
     num_probes: int = 0
     """Evaluations of a look-ahead."""
 
@@ -85,6 +88,7 @@ class RunCosts(ABC):
             evaluation_s=max(map(self._evaluation_s, rungs)),
             checkpoint_s=max(map(self._num_checkpoints, rungs)) * write_s,
             disk_bytes=max(self._disk_bytes(gbs, ahead) for gbs in rungs),
+            dropped_bytes=max(map(self._num_dropped, rungs)) * self.state_bytes,
             num_probes=ahead.num_probes,
         )
 
@@ -112,6 +116,10 @@ class RunCosts(ABC):
     @abstractmethod
     def _disk_bytes(self, gbs: int, ahead: LookAhead) -> float:
         """Bytes that a run leaves which stays at a batch size."""
+
+    @abstractmethod
+    def _num_dropped(self, gbs: int) -> int:
+        """States that stand at once and do not stay, of a run which stays at a batch size."""
 
     def _rungs(self, policy: str) -> list[int]:
         """Return the batch sizes that a policy may train at: where it names one, that one."""
@@ -165,6 +173,10 @@ class RankCosts(RunCosts):
         left = min(1, self._num_checkpoints(gbs))  # a finished run keeps the last one
         return left * self.state_bytes + self._log_bytes(gbs)
 
+    def _num_dropped(self, gbs: int) -> int:
+        written = self._num_checkpoints(gbs)
+        return max(0, min(written, CHECKPOINTS_KEPT + 1) - 1)  # an old one goes after the new one
+
 
 class ProcessCosts(RunCosts):
     """Runs on the modelled clock: one process trains what the clock's seconds allow."""
@@ -207,6 +219,10 @@ class ProcessCosts(RunCosts):
         if kept:  # in each segment: one for every batch size of a run, one for every fork
             number = min(number, kept * (len(self.fastest) + ahead.num_probes))
         return number * self.state_bytes + self._log_bytes(gbs)
+
+    def _num_dropped(self, gbs: int) -> int:
+        kept = self.tier.snapshots_kept
+        return int(kept is not None and self._num_checkpoints(gbs) > kept)
 
 
 def _fastest(scene: Scene) -> dict[int, Strategy]:

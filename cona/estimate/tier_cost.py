@@ -19,6 +19,8 @@ START_S = 60.0
 """ASSUMED: a job's imports, data and initial weights, before the first iteration."""
 NUM_REPORT_JOBS = 4
 """Planners, tables, figures and the report; MLflow is filled by Snakemake itself."""
+JOBS_AT_ONCE = 100
+"""Jobs that Snakemake submits at once: `jobs` of the profile for SLURM."""
 
 Seconds = dict[str, float]
 
@@ -52,10 +54,18 @@ class ModelCost:
     geometry: Geometry
     """Nodes, ranks and GPUs of a job."""
     disk_bytes: float
+    """That finished runs leave."""
+    dropped_bytes: float
+    """That a job takes beside that while it runs, and gives back."""
     gpu_memory_bytes: float | None
     """Of the fullest rank; None: there is no GPU."""
     host_memory_bytes: float
     """That a job asks for, per rank."""
+
+    @property
+    def peak_disk_bytes(self) -> float:
+        """Bytes at the fullest moment: all runs are there, and the last jobs go on."""
+        return self.disk_bytes + self.dropped_bytes * min(self.num_jobs, JOBS_AT_ONCE)
 
     @property
     def job_hours(self) -> float:
@@ -103,8 +113,14 @@ class TierCost:
 
     @property
     def disk_bytes(self) -> float:
-        """Bytes of all models."""
+        """Bytes of all models that finished runs leave."""
         return sum(model.disk_bytes for model in self.models)
+
+    @property
+    def peak_disk_bytes(self) -> float:
+        """Bytes of all models at the fullest moment: the jobs that take most go on last."""
+        jobs = [model.dropped_bytes for model in self.models for _ in range(model.num_jobs)]
+        return self.disk_bytes + sum(sorted(jobs, reverse=True)[:JOBS_AT_ONCE])
 
 
 def estimate(
@@ -171,6 +187,7 @@ class _Jobs:
             seconds=_sums(runs) | {"start": START_S * sum(turns)},
             geometry=self._pipeline.geometry,
             disk_bytes=sum(run.disk_bytes for run in runs),
+            dropped_bytes=max(run.dropped_bytes for run in runs),  # a job trains one at a time
             gpu_memory_bytes=self._costs.memory_bytes,
             host_memory_bytes=memory_mb(self._tier.jobs, spec) * 1e6,
         )

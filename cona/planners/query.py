@@ -15,6 +15,7 @@ from cona.cost.costs import Costs
 from cona.cost.measured_costs import MeasuredCosts, is_known
 from cona.errors import ConfigError
 from cona.planners.plans import NEUTRAL, Plan
+from cona.planning import why_indivisible
 from cona.specs import ClusterSpec, LadderSpec, ModelSpec
 from cona.strategy import Layout, Strategy, StrategySpace, Techniques, divisors
 
@@ -159,6 +160,8 @@ def _nothing_feasible(planner: str, query: Query, evaluated: tuple[Plan, ...]) -
     if not evaluated and isinstance(query.costs, MeasuredCosts):
         tps, mbss = (", ".join(map(str, sizes)) for sizes in (query.costs.tps, query.costs.mbss))
         return f"{where}: the profile measured tp {tps} at mbs {mbss}, and no plan needs only these"
+    if not evaluated and not query.space.at(query.gbs):
+        return f"{where}: {why_indivisible((query.space,), query.gbs)}"
     if not evaluated:
         return f"{where}: no degrees divide the GPUs, the {query.model.num_layers} layers and gbs"
     closest = min(evaluated, key=lambda plan: plan.memory_bytes or math.inf)

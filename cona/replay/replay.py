@@ -58,7 +58,10 @@ def replay(request: ReplayRequest, trace: Trace) -> Replay:
         done = Walk(scene.under(tier), request.policy, trace, until=end).finish()
         notes.append(note)
     elif done.samples > end:
-        notes.append(f"after {end:,.0f} samples the last noise of the trace is held")
+        notes.append(
+            f"the trace ends after {end:,.0f} of {done.samples:,} samples, "
+            f"{100 * end / done.samples:.3g} %: what comes after sees its last noise scale"
+        )
     return replace(done, notes=tuple(notes))
 
 

@@ -201,8 +201,7 @@ def read_recording(metrics: Path) -> Recording:
     """
     if not metrics.is_file():
         raise ConfigError(f"{metrics}: no such file; a run directory holds metrics.jsonl")
-    found: list[Any] = list(read_records(metrics))
-    records = [r for r in found if isinstance(r, dict) and r.get("kind") == "step"]
+    records = [record for record in read_records(metrics) if record.get("kind") == "step"]
     if not records:
         raise ConfigError(f"{metrics}: it holds no iteration (kind: step), so there is no trace")
     steps = tuple(_step(record, metrics) for record in records)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 from cona import registry
+from cona.asked import AskedPolicy
 from cona.clock import ModelledClock
 from cona.cost import TimeModel
 from cona.errors import ConfigError, RunError
@@ -83,6 +84,7 @@ class Walk:
     def __post_init__(self) -> None:
         scene, tier = self.scene, self.scene.tier
         self.policy = seeing_policy(self.policy_name)
+        self.asked = AskedPolicy(self.policy, self.policy_name)
         self.problem = scene.problem(self.policy)
         self.clock = ModelledClock(scene.reference, scene.switch_cost, tier.clock.switch_cost)
         self.player = self.trace.play(tier.gns.decay_per_sample)
@@ -91,7 +93,7 @@ class Walk:
         """Walk until the budget is used or the end is reached."""
         if isinstance(self.policy, InformedPolicy):
             self.policy.know(self.scene.reference)
-        self._begin_stage(self.policy.start(self.problem), gns=None, reason="start", switch_s=0.0)
+        self._begin_stage(self.asked.start(self.problem), gns=None, reason="start", switch_s=0.0)
         if not self._fits(self.strategy):
             raise RunError(
                 f"policy '{self.policy_name}': one iteration of {self.strategy} takes longer "
@@ -124,7 +126,7 @@ class Walk:
 
     def _decide(self, iteration_s: float) -> None:
         noise = self.player.advance(self.samples)
-        decision = self.policy.decide(
+        decision = self.asked.decide(
             Observation(
                 iteration=self.iteration,
                 samples=self.samples,

@@ -19,9 +19,10 @@ _NUMBERS = {"t_cur_s": "T_cur s", "t_next_s": "T_next s", "r": "R", "net_s": "ne
 _COST = "cost_s"
 _KNOWN = {"gns", "gns_low", "gns_high", _COST, "next", *_NUMBERS}
 _HEAD = (
-    *("iteration", "samples", "GNS [90 % interval]", *_NUMBERS.values(), "cost s"),
-    *("action", "strategy", "next", "reason", "other numbers"),
+    *("samples", "action", "reason", "strategy", "next", "GNS [90 % interval]"),
+    *(*_NUMBERS.values(), "cost s", "iteration", "other numbers"),
 )
+"""When, what and why come first: that much a phone shows without scrolling."""
 
 T = TypeVar("T")
 
@@ -85,14 +86,14 @@ def spread(values: Sequence[T], most: int) -> list[T]:
 def _cells(decision: Record) -> tuple[str, ...]:
     details = decision["details"]
     return (
-        f"{decision['iteration']:,}",
         f"{decision['samples']:,}",
-        noise(details),
-        *(_value(details.get(key)) for key in (*_NUMBERS, _COST)),
         str(decision["action"]),
+        str(decision["reason"]),
         str(decision["strategy"]),
         str(decision["next"] or ""),
-        str(decision["reason"]),
+        noise(details),
+        *(_value(details.get(key)) for key in (*_NUMBERS, _COST)),
+        f"{decision['iteration']:,}",
         ", ".join(f"{k} {_value(v)}" for k, v in details.items() if k not in _KNOWN and _value(v)),
     )
 

@@ -14,7 +14,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
-LONG_CELL = 36
+LONG_CELL = 28
 """Cells of more characters than this wrap."""
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cona.analysis import table_provenance
 from cona.analysis.groups import METHOD, by_model, unique
 from cona.analysis.load import Run, load_runs
 from cona.analysis.notes import clock_sentence, num_seeds, proxy_sentences
-from cona.report import caveats, costs, decisions, provenance, timelines
+from cona.report import caveats, costs, decisions, timelines
 from cona.report.markdown_html import LONG_CELL, inline
+from cona.report.shapes import Table
 from cona.report.shown import figures, pages, split
 from cona.runlog import write_atomic
 from cona.specs import TierSpec
@@ -67,7 +69,7 @@ def _about(tier: TierSpec, runs: Sequence[Run]) -> dict[str, Any]:
         "labels": labels(runs),
         "caveats": caveats.of_runs(runs),
         "tiers": caveats.of_tiers(tier),
-        "facts": provenance.facts(tier, runs),
+        "facts": table_provenance.facts(tier, runs),
     }
 
 
@@ -98,8 +100,15 @@ def _of_runs(runs: Sequence[Run]) -> dict[str, Any]:
         "gbs_colors": timelines.legend(runs),
         "costs": shown_costs,
         "parts": costs.legend(shown_costs),
-        "run_table": provenance.run_table(runs),
+        "run_table": _run_table(runs),
     }
+
+
+def _run_table(runs: Sequence[Run]) -> Table:
+    rows = [{**r, "commit": str(r["commit"])[:12]} for r in table_provenance.records(runs)]
+    head = tuple(column.replace("_", " ") for column in table_provenance.COLUMNS)
+    cells = [["–" if value is None else str(value) for value in row.values()] for row in rows]
+    return Table(head=head, rows=tuple(map(tuple, cells)))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -43,6 +43,8 @@ LAST = (
     Place(name="planners", words="Planners", is_of_runs=False),
 )
 """After the costs."""
+OWN_SECTIONS = frozenset({"provenance"})
+"""Pages that the report shows as sections of its own."""
 FIGURES = (
     "perplexity_over_clock",
     "speedup_over_target",
@@ -82,7 +84,8 @@ def pages(folder: Path) -> list[Shown]:
     Raises:
         RunError: a page cannot be read.
     """
-    found = {path.stem: path for path in sorted(folder.glob("*.md"))}
+    paths = sorted(folder.glob("*.md"))
+    found = {path.stem: path for path in paths if path.stem not in OWN_SECTIONS}
     known = {place.name for place in (*FIRST, *SECOND, *LAST)}
     others = [Place(name=n, words=n.replace("_", " ")) for n in found if n not in known]
     order = [p for p in (*FIRST, *SECOND, *others, *LAST) if p.name in found]
@@ -97,12 +100,14 @@ def split(shown: Sequence[Shown]) -> tuple[list[Shown], list[Shown], list[Shown]
 
 
 def figures(folder: Path) -> list[Figure]:
-    """Return the figures of a folder in order; of one in both formats, the PNG.
+    """Return the figures of a folder in order; of one in both formats, the SVG.
+
+    The page has titles and captions as text, and so does a PNG: the SVG does not repeat them.
 
     Raises:
         RunError: a figure cannot be read.
     """
-    found = {p.stem: p for suffix in (".svg", ".png") for p in sorted(folder.glob(f"*{suffix}"))}
+    found = {p.stem: p for suffix in (".png", ".svg") for p in sorted(folder.glob(f"*{suffix}"))}
     order = [*(n for n in FIGURES if n in found), *sorted(set(found) - set(FIGURES))]
     return [_figure(found[name]) for name in order]
 

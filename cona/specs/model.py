@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cona.specs.base import Count, Fraction, Name, NonNegative, Positive, Spec
 
 MOST_LAYERS = 2**12
 """Transformer layers: blocks and stages are counted one by one."""
+
+NOT_MODELS = ("figures", "logs", "mlflow.lock", "report", "report.html", "tables")
+"""Names in a tier's folder beside its models, or near enough to be taken for them."""
 
 
 class TrainingSpec(Spec):
@@ -75,6 +78,16 @@ class ModelSpec(Spec):
     """Optimiser settings."""
     source: str
     """Where the figures come from."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name.lower() in NOT_MODELS:  # some file systems do not tell a from A
+            raise ValueError(
+                f"name '{name}' is taken: a tier's folder holds something else under it; "
+                f"nearest: '{name}-model'"
+            )
+        return name
 
     @model_validator(mode="after")
     def _divides(self) -> ModelSpec:

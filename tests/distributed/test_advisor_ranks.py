@@ -122,7 +122,7 @@ def test_the_example_runs(tmp_path: Path, kind: str) -> None:
     script = ROOT / "examples" / "data_parallel_loop.py"
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*launcher, str(script), kind],
+        [*launcher, str(script), kind, str(tmp_path)],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,

@@ -33,6 +33,8 @@ FAULTS = {
     "torn line": f"the part of a line is cut off; {_SAME}",
     "lines that never reached the disk": "they are made again, the same",
     "half-written result": "the run counts as not finished, and is finished",
+    "damaged result": "its checksum tells: the terminal says so, and the run is repeated to the "
+    "same bytes",
     "stale lock": "an owner that is gone is succeeded at once; one that is there never is",
     "suspended process": "it stops when it finds that another one has taken over",
     "MLflow down": "no run notices; the import says so in one sentence, and a later one completes "

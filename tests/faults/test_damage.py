@@ -166,6 +166,22 @@ def test_locks_of_processes_that_are_gone(
     check(config, whole, tmp_path, "stale lock")
 
 
+@pytest.mark.fault("damaged result")
+def test_a_flipped_digit_in_a_result_is_noticed(
+    config: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    assert start_toy(config, tmp_path / "run", POLICY).ends()[0] == 0
+    result = run_folder(tmp_path / "run") / "result.json"
+    content = result.read_text()
+    result.write_text(content.replace('"iterations": 1', '"iterations": 9'))
+    assert result.read_text() != content
+    code, said = start_toy(config, tmp_path / "run", POLICY).ends()
+    assert code == 0
+    assert "result.json is damaged: it does not match its checksum; the run is repeated" in said
+    assert "skipped" not in said
+    assert files_of(tmp_path / "run") == whole
+
+
 @pytest.mark.fault("half-written result")
 def test_a_result_that_does_not_fit_its_metrics_is_made_again(
     config: Path, whole: dict[str, bytes], tmp_path: Path
@@ -175,6 +191,7 @@ def test_a_result_that_does_not_fit_its_metrics_is_made_again(
     metrics.write_bytes(b"".join(metrics.read_bytes().splitlines(keepends=True)[:-1]))
     code, said = start_toy(config, tmp_path / "run", POLICY).ends()
     assert code == 0
+    assert "metrics.jsonl is damaged" in said
     assert "skipped" not in said
     assert files_of(tmp_path / "run") == whole
     assert json.loads((metrics.with_name("result.json")).read_text())["status"] == "finished"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -27,29 +28,38 @@ def orphans(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def drive(folder: Path, said: Path) -> subprocess.Popen[bytes]:
+    """Start Snakemake on the smoke tier; what it says goes to a file."""
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(folder), "--cores", "1", "--config", "tier=smoke"]
+    with said.open("w") as file:
+        return subprocess.Popen(command, cwd=folder, stdout=file, stderr=file)
+
+
+def wait_for(driver: subprocess.Popen[bytes], said: Path, is_there: Callable[[], bool]) -> None:
+    """Wait for something that happens before a driver ends."""
+    while not is_there():
+        assert driver.poll() is None, said.read_text()
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.fault("SIGKILL of snakemake")
 def test_a_killed_snakemake_leaves_nothing_half_and_starts_nothing_twice(tmp_path: Path) -> None:
-    workflow = Workflow(tmp_path.resolve())
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--directory", str(workflow.folder), "--cores", "1", "--config", "tier=smoke"]
-    with (tmp_path / "said.txt").open("w") as said:
-        driver = subprocess.Popen(command, cwd=workflow.folder, stdout=said, stderr=said)
+    folder, first, second = tmp_path.resolve(), tmp_path / "first.txt", tmp_path / "second.txt"
+    driver = drive(folder, first)
     log = tmp_path / "results" / MODEL / POLICIES[0] / "seed0" / "metrics.jsonl"
-    while not log.exists() or log.stat().st_size < 2000:
-        assert driver.poll() is None, (tmp_path / "said.txt").read_text()
-        time.sleep(0.02)
+    wait_for(driver, first, lambda: log.exists() and log.stat().st_size >= 2000)
     driver.kill()
     driver.wait()
-    assert orphans(workflow.folder), "the run has ended already: kill earlier"
-    assert workflow("--unlock", tier="smoke").returncode == 0
-    again = workflow("--cores", "1", tier="smoke")
-    if again.returncode:  # the orphan still has the run
-        log_file = next((tmp_path / "logs").rglob("train-*.log"))
-        assert "another process works on this" in log_file.read_text()
-        psutil.wait_procs(orphans(workflow.folder), timeout=300)
-        again = workflow("--cores", "1", tier="smoke")
-    assert again.returncode == 0, again.stdout
+    (orphan,) = orphans(folder)
+    orphan.suspend()  # until the next one has found it
+    assert Workflow(folder)("--unlock", tier="smoke").returncode == 0
+    driver = drive(folder, second)
+    wait_for(driver, second, lambda: f"waits for process {orphan.pid} on" in second.read_text())
+    orphan.resume()
+    assert driver.wait() == 0, second.read_text()
+    assert not orphan.is_running()
     events = log.with_name("events.jsonl").read_text()
     assert events.count('"event":"finished"') == 1
     check_files(tmp_path)

@@ -23,7 +23,7 @@ from cona.cli.options import load_tier
 from cona.cli.plan_text import About, top
 from cona.errors import ConaError
 from cona.pipeline import Pipeline
-from cona.planning import Choices, candidates, plan_rungs
+from cona.planning import Choices, plan_rungs, search_spaces
 from cona.policy import InformedPolicy, ProbingPolicy
 from cona.scene import Scene
 from cona.specs import ClusterSpec, ModelSpec, Spec, TierSpec
@@ -112,8 +112,8 @@ def rank(scene: Scene) -> None:
         sequence_parallel=used.sequence_parallel,
     )
     gbs, num_gpus = tier.ladder.gbs_min, scene.cluster.num_gpus
-    found = candidates(scene.model, num_gpus, gbs, mbs_max=tier.ladder.mbs_max, choices=choices)
-    (rung,) = plan_rungs({gbs: found}, scene.reference, top=3)
+    spaces = search_spaces(scene.model, num_gpus, mbs_max=tier.ladder.mbs_max, choices=choices)
+    (rung,) = plan_rungs(spaces, (gbs,), scene.reference, top=3)
     assert all(0 < ranked.iteration_s < math.inf for ranked in rung.ranked)
     about = About(model=scene.model, cluster=scene.cluster, preset=tier.belief, is_calibrated=None)
     assert top(about, rung)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cona.result import sealed
+
 Record = dict[str, Any]
 GRID = 128
 RESTART_S = 38.0
@@ -145,7 +147,7 @@ def write_run(
     }
     configured = {"data": {"corpus": "stdlib"}, "ladder": {"gbs_min": 8, "gbs_max": 64}}
     (path / "run.json").write_text(json.dumps({"commit": "abc123", "tier": configured}))
-    (path / "result.json").write_text(json.dumps(result, allow_nan=False))
+    (path / "result.json").write_text(json.dumps(sealed(result), allow_nan=False))
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,16 +124,22 @@ def test_the_norms_are_values() -> None:
     assert SquaredNorms(mean_sq=1, sq_of_mean=2, num_gradients=3).num_gradients == 3
 
 
-def test_the_plain_example_runs(tmp_path: Path) -> None:
+def test_the_plain_example_learns_and_says_why(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
+    elsewhere.mkdir()
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "plain_loop.py")],
-        cwd=tmp_path,
+        [sys.executable, str(ROOT / "examples" / "plain_loop.py"), str(folder)],
+        cwd=elsewhere,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "GNS" in done.stdout
-    assert '"reason":' in (tmp_path / "advice.jsonl").read_text()
-    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    losses = [float(loss) for loss in re.findall(r"loss (\d\.\d\d)", done.stdout)]
+    assert losses[0] > 2 > 1.6 > losses[-1]  # it ends near ln 4 = 1.39
+    assert re.search(r"gbs \d+: (stay|go to gbs \d+), (net gain|R = )", done.stdout)
+    assert f"see {folder}" in done.stdout
+    assert '"reason":' in (folder / "advice.jsonl").read_text()
+    saved = torch.load(folder / "checkpoint.pt", weights_only=True)
     assert len(saved["advisor"]["seen"]) > 8
+    assert not list(elsewhere.iterdir())

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import click
 import pytest
-from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from cona import cli, config, registry, tracking
 from cona.cli import group, reference
+from cona.cli.completion import Bash
 from cona.errors import ConaError, ConfigError
 from cona.specs import ClusterSpec, ModelSpec, ScaleSpec, TierSpec
 
@@ -30,9 +30,7 @@ def invoke(*arguments: str) -> Result:
 
 def completed(*words: str) -> list[str]:
     *arguments, incomplete = words
-    found = BashComplete(cli.main, {}, "cona", "_CONA_COMPLETE").get_completions(
-        arguments, incomplete
-    )
+    found = Bash(cli.main, {}, "cona", "_CONA_COMPLETE").get_completions(arguments, incomplete)
     return [item.value for item in found if item.type == "plain"]
 
 
@@ -117,7 +115,11 @@ def test_json_of_written_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     out = ("--tier", "smoke", "--out", str(tmp_path))
     content = json.loads(invoke("planners", *out, "--json").stdout)
     assert [Path(path).name for path in content["files"]] == ["planners.csv", "planners.md"]
-    assert invoke("planners", *out).stdout.split() == content["files"]
+    table, _, files = invoke("planners", *out).stdout.rpartition("\n\n")
+    assert files.split() == content["files"]
+    assert "how many % longer" in table
+    best = [row for row in content["rows"] if row["planner"] == "fixed-best"]
+    assert [row["over_best"] for row in best] == [0, 0, 0]
 
 
 def test_json_of_a_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,6 +139,8 @@ def test_names_are_completed() -> None:
     assert completed("run", "--model", "gpt3") == ["gpt3-1.3b", "gpt3-1.3b-proxy"]
     assert completed("plan", "--cluster", "dgx-h") == ["dgx-h100", "dgx-h200"]
     assert completed("tables", "--tier", "") == config.names(TierSpec)
+    assert completed("tables", "--tier", "paper@") == ["paper@modelled", "paper@tiny"]
+    assert completed("run", "--tier", "my.yaml@t") == ["my.yaml@tiny"]
     assert completed("plan", "--planner", "a") == ["all", "aceso", "alpa", "amp", "amp-memory=on"]
     assert completed("predict", "--preset", "calc")[0] == "calculon"
     assert completed("plan", "--emit", "m") == ["megatron"]
@@ -145,8 +149,28 @@ def test_names_are_completed() -> None:
     assert completed("doc") == ["doctor"]
 
 
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("cona tables --tier pap", "plain,paper"),
+        ("cona tables --tier paper@t", "plain,@tiny"),
+        ("cona tables --tier=paper@t", "plain,@tiny"),
+        ("cona tables --tier=pap", "plain,paper"),
+        ("cona plan --planner amp-memory=o", "plain,on"),
+        ("cona plan --planner ", "plain,all"),
+    ],
+)
+def test_bash_is_answered_from_its_last_word_break(monkeypatch, line: str, answer: str) -> None:
+    """Bash passes on the line, and replaces what follows the break; an @ stays in the word."""
+    for name, value in (("LINE", f"{line}x"), ("POINT", str(len(line))), ("WORDBREAKS", " =@:")):
+        monkeypatch.setenv(f"COMP_{name}", value)
+    complete = Bash(cli.main, {}, "cona", "_CONA_COMPLETE")
+    assert complete.complete().splitlines()[0] == answer
+    assert "COMP_LINE=" in complete.source()
+
+
 def test_a_file_may_stand_for_a_name() -> None:
-    complete = BashComplete(cli.main, {}, "cona", "_CONA_COMPLETE")
+    complete = Bash(cli.main, {}, "cona", "_CONA_COMPLETE")
     (item,) = complete.get_completions(["run", "--model"], "./my")
     assert (item.type, item.value) == ("file", "./my")
 

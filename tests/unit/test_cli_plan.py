@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from test_cli import SLOW_TO_IMPORT, cpu_s_of_children
+from test_cli import SLOW_TO_IMPORT
 from test_hf import LLAMA, write
 
 from cona import cli, config
@@ -340,8 +340,8 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--gbs", "64"], ["--ladder"]], ids=" ".join)
-def test_plan_answers_at_once(arguments: list[str]) -> None:
-    """Less than a second of processor time, start included, and nothing slow is imported."""
+def test_plan_imports_nothing_slow(arguments: list[str]) -> None:
+    """So that it answers at once: `benchmarks/cost_speed.py` measures it."""
     code = (
         "import sys; from cona.cli import main\n"
         f"try: main({[*BASE, *arguments]!r})\n"
@@ -349,7 +349,5 @@ def test_plan_answers_at_once(arguments: list[str]) -> None:
         f"found = [name for name in {SLOW_TO_IMPORT!r} + ('scipy',) if name in sys.modules]\n"
         "sys.exit(status or ' '.join(found) or None)"
     )
-    before_s = cpu_s_of_children()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert cpu_s_of_children() - before_s < 1  # 0.5 s on an idle machine

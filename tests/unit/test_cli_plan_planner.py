@@ -10,6 +10,9 @@ from click.testing import CliRunner, Result
 from profile_cases import SIZES, lines, write_profile
 
 from cona import cli
+from cona.cli.planner_text import short
+from cona.cli.terminal import table
+from cona.planners import Plan, StagePlan
 from cona.planners.report import planner_names
 
 BASE = ("--model", "llama-3.2-1b", "--cluster", "a100x4-2node")
@@ -47,6 +50,35 @@ def test_the_text_shows_unequal_stages_as_they_are() -> None:
     assert row["plan"]["text"] in done.stdout
     assert "+" in row["plan"]["text"]
     assert "amp at gbs 64: judged with equal stages" in done.stdout
+
+
+def plan_of(*stages: tuple[int, int, int], mixed: str | None = None) -> Plan:
+    """Return a plan of stages (layers, dp, tp)."""
+    found = tuple(
+        StagePlan(first_layer=0, num_layers=layers, dp=dp, tp=tp, mixed=mixed)
+        for layers, dp, tp in stages
+    )
+    return Plan(stages=found, mbs=1, gbs=64, believed_s=1.0)
+
+
+def test_a_plan_of_many_stages_is_short() -> None:
+    assert short(plan_of((2, 1, 1), (2, 1, 1))) == "dp1-tp1-pp2-mbs1-gbs64"
+    uneven = plan_of((0, 1, 1), *[(1, 1, 1)] * 9, (7, 1, 1))
+    assert short(uneven) == "dp1-tp1-pp11-mbs1-gbs64 (0+9x1+7 layers)"
+    assert short(plan_of((5, 1, 1), (5, 1, 1), (6, 1, 1))).endswith("(5+5+6 layers)")
+    unlike = plan_of((7, 4, 2), *[(3, 2, 2)] * 4, (3, 2, 4))
+    assert short(unlike) == "[7L:dp4-tp2, 4x3L:dp2-tp2, 3L:dp2-tp4]-mbs1-gbs64"
+    mixed = plan_of((16, 4, 1), mixed="2 layers dp2-tp2, 14 layers dp4-tp1")
+    assert short(mixed) == "[16L:mixed]-mbs1-gbs64"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_plan_is_not_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    stages = [(3 + i % 2, 4, 2 + 2 * (i % 2)) for i in range(12)]
+    drawn = table(("planner", "plan", "s"), [("megatron-rules", short(plan_of(*stages)), "0.25")])
+    assert max(map(len, drawn.splitlines())) <= width
+    assert sum(part.startswith(("3L", "4L", "[3L")) for part in drawn.split()) == 12
 
 
 def test_a_ladder_is_swept() -> None:

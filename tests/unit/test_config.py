@@ -46,6 +46,15 @@ def test_unknown_name_offers_the_nearest() -> None:
         config.load(TierSpec, "quik")
 
 
+@pytest.mark.parametrize("name", ["figures", "tables", "Report", "report.html", "logs"])
+def test_a_model_is_not_called_like_what_stands_beside_it(name: str) -> None:
+    content = config.load(ModelSpec, "gpt3-1.3b").model_dump(mode="json")
+    with pytest.raises(ConfigError, match=f"name '{name}' is taken: .*; nearest: '{name}-model'$"):
+        config.validate(ModelSpec, {**content, "name": name}, where="mine.yaml")
+    named = config.validate(ModelSpec, {**content, "name": f"{name}-model"}, where="mine.yaml")
+    assert named.name == f"{name}-model"
+
+
 def broken_tier(tmp_path: Path, **changes: object) -> str:
     content = config.load(TierSpec, "smoke").model_dump(mode="json")
     content.update(changes)

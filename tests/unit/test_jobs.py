@@ -68,10 +68,10 @@ def test_a_job_is_not_behind_itself(
 def test_jobs_of_a_living_snakemake_are_no_orphans(queue: list[slurm.Job]) -> None:
     queue += [job(1, name="old"), job(2, name="new")]
     here = Path.cwd()
-    assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here))] == ["1", "2"]
+    assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here) or [])] == ["1", "2"]
     with led_by("new"):
-        assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here))] == ["1"]
-    assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here))] == ["1", "2"]
+        assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here) or [])] == ["1"]
+    assert [j.id for j in jobs.orphans(here, jobs.jobs_of(here) or [])] == ["1", "2"]
 
 
 @pytest.mark.parametrize("as_list", [True, False])
@@ -114,6 +114,7 @@ def test_the_command_shows_and_cancels(
         shown = CliRunner().invoke(main, ["jobs"])
         assert shown.exit_code == 0
         assert shown.output.splitlines() == [
+            "0 runs worked on",
             "SLURM job 1: running, train_cona gpt_0, orphan",
             "SLURM job 2: pending, train_cona gpt_0",
             "1 orphans: Snakemake, started again, waits for them; or --cancel",
@@ -123,12 +124,38 @@ def test_the_command_shows_and_cancels(
     assert cancelled == ["1"]
 
 
-def test_without_slurm_the_command_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_slurm_the_owners_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "queue", lambda: None)
-    failed = CliRunner().invoke(main, ["jobs"])
+    folders = [Path(f"results/quick/gpt/{policy}/seed0") for policy in ("cona", "rampup")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    dead = replace(Owner.this_process(), started_s=0.0)
+    (folders[1] / ".lock.4").write_text(dead.to_json())
+    with Lock(folders[0]) as lock:
+        shown = CliRunner().invoke(main, ["jobs"], env={"COLUMNS": "500"})
+        facts = json.loads(CliRunner().invoke(main, ["jobs", "--json"]).stdout)
+        owner, _ = lock.owner() or (dead, False)
+    assert shown.exit_code == 0
+    assert shown.output.splitlines() == [
+        f"{folders[0]}: worked on by {owner}",
+        f"{folders[1]}: left by {dead}, which is gone",
+        "1 runs worked on",
+        "no answer from SLURM here",
+    ]
+    assert facts["jobs"] is None
+    assert [(h["pid"], h["alive"]) for h in facts["holds"]] == [
+        (owner.pid, True),
+        (dead.pid, False),
+    ]
+
+
+def test_without_slurm_nothing_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "queue", lambda: None)
+    failed = CliRunner().invoke(main, ["jobs", "--cancel"])
     assert failed.exit_code == 2
-    assert "no answer from SLURM's squeue" in failed.output
-    assert "Traceback" not in failed.output
+    assert failed.output == (
+        "Error: --cancel: no answer from SLURM's squeue; nearest: a login node\n"
+    )
 
 
 def test_json_says_the_same(queue: list[slurm.Job]) -> None:

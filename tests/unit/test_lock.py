@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cona import lock as lock_module
 from cona.errors import RunError
-from cona.lock import Lock, TakenError, patience_s
+from cona.interrupt import Interrupted
+from cona.lock import Lock, TakenError, outwait, patience_s
 from cona.owner import HEARTBEAT_S, STALE_S, Owner
 
 INCREMENT = """
@@ -225,6 +227,50 @@ def test_waiting_ends_when_the_owner_lets_go(tmp_path: Path) -> None:
     threading.Timer(0.2, first.__exit__, (None, None, None)).start()
     with Lock(tmp_path, wait_s=math.inf):
         assert lock_files(tmp_path) == [".lock.2"]
+
+
+def test_outwaiting_ends_when_the_owner_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_module, "POLL_S", (0.002, 0.01))
+    said: list[str] = []
+    first = Lock(tmp_path).__enter__()
+    owner, _ = first.owner() or (None, False)
+    threading.Timer(0.2, first.__exit__, (None, None, None)).start()
+    outwait(tmp_path, said.append)
+    assert said == [f"waits for {owner}, which works on this"]
+
+
+def test_outwaiting_says_now_and_then_how_long_it_has_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, owner = 0.0, Owner.this_process()
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += 60
+
+    monkeypatch.setattr(lock_module.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(lock_module.time, "sleep", sleep)
+    monkeypatch.setattr(
+        lock_module, "_living_owner", lambda folder: owner if now_s < 11 * 60 else None
+    )
+    outwait(tmp_path, said.append)
+    waits = f"waits for {owner}, which works on this"
+    assert said == [waits, f"{waits}, 5 min so far", f"{waits}, 10 min so far"]
+
+
+def test_nobody_is_waited_for_who_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / ".lock.4").write_text(replace(Owner.this_process(), started_s=0.0).to_json())
+    outwait(tmp_path, pytest.fail)
+    outwait(tmp_path / "missing", pytest.fail)
+
+
+def test_a_signal_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock_module, "POLL_S", (0.002, 0.01))
+    with Lock(tmp_path), pytest.raises(Interrupted):
+        outwait(tmp_path, lambda line: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def test_only_jobs_wait_for_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,8 +128,28 @@ def test_a_line_of_another_kind_is_refused(tmp_path: Path) -> None:
         record.next("switch")
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b"{broken}", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"5", "not a JSON object"),
+        (b'["step"]', "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b'{"kint":"step"}', "has no kind"),
+        (b"{}", "has no kind"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, what: str) -> None:
     record = write(tmp_path, ["step"])
-    record.path.write_bytes(record.path.read_bytes() + b"{broken}\n")
-    with pytest.raises(RunError, match="line 3: not JSON"):
-        MeasuredRecord(tmp_path, HEAD)
+    record.path.write_bytes(record.path.read_bytes() + line + b"\n")
+    remedy = "cut off this line and all after it to continue from a checkpoint before it"
+    with pytest.raises(RunError, match=f"line 3: {what}; {remedy}"):
+        _ = MeasuredRecord(tmp_path, HEAD).has_checkpoints  # reads every line
+
+
+def test_a_line_that_has_lost_a_key_is_named(tmp_path: Path) -> None:
+    record = write(tmp_path, ["step", "eval"])
+    record.path.write_bytes(record.path.read_bytes().replace(b"seconds", b"secands", 1))
+    with pytest.raises(RunError, match="line 2: has no seconds"):
+        MeasuredRecord(tmp_path, HEAD).seconds_of("step")

@@ -155,9 +155,36 @@ def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> Non
     with pytest.raises(CrashError):
         run(request)
     shutil.rmtree(request.folder / "checkpoints")
-    path = run(request)
+    said: list[str] = []
+    path = run(request, say=said.append)
     assert events(path, "finished")[0]["read"] == 0
     assert events(path, "work repeated")[0]["iterations"] == 29
+    reason = "no checkpoint can be used: the folders are gone"
+    assert events(path, "work repeated")[0]["reason"] == reason
+    assert said == [f"{reason}; the run starts again from the beginning"]
+
+
+def test_damaged_checkpoints_alone_are_said_to_be_damaged(make: Make, crash: Any) -> None:
+    crash("train_step", 30)
+    request = make()
+    with pytest.raises(CrashError):
+        run(request)
+    for path in (request.folder / "checkpoints").glob("*/state"):
+        path.write_bytes(b"")
+    said: list[str] = []
+    assert events(run(request, say=said.append), "finished")[0]["read"] == 0
+    (line,) = said
+    assert line.startswith("no checkpoint can be used: ")
+    assert line.endswith("; the run starts again from the beginning")
+
+
+def test_a_crash_before_the_first_checkpoint_is_nothing_to_tell(make: Make, crash: Any) -> None:
+    crash("train_step", 3)
+    request = make()
+    with pytest.raises(CrashError):
+        run(request)
+    path = run(request, say=pytest.fail)
+    assert "reason" not in events(path, "work repeated")[0]
 
 
 def test_other_hardware_does_not_continue_a_run(make: Make, crash: Any) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cona import config
+from cona.data.corpora import CORPORA
 from cona.errors import ConfigError, DataError
-from cona.pipeline import Pipeline
+from cona.pipeline import Pipeline, check_settings
 from cona.specs import TierSpec
 
 MODEL = "gpt3-1.3b-proxy"
@@ -43,6 +44,7 @@ def test_sharing_means_the_oracle_and_the_rest() -> None:
     groups = pipeline(policies=["cona", "greedy-oracle", "rampup"], share_process=True).groups
     assert [g.policies for g in groups] == [("greedy-oracle",), ("cona", "rampup")]
     assert groups[1].options == "--policy cona --policy rampup"
+    assert [g.title for g in groups] == ["greedy-oracle", "2 policies"]
 
 
 def test_without_an_oracle_there_is_one_shared_process() -> None:
@@ -147,6 +149,29 @@ def test_unknown_names_are_errors_before_anything_runs(tmp_path) -> None:
     path.write_text(text.replace(MODEL, "gpt3-1.3b-poxy"))
     with pytest.raises(ConfigError, match=f"did you mean '{MODEL}'"):
         Pipeline.of({"tier": str(path), "results": "results"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tier": 5}, "--config tier=5: valid: paper, proxy, quick, smoke"),
+        ({"tier": ["quik"]}, "--config tier=['quik']: did you mean 'quick'?"),
+        ({"tier": None}, "--config tier=: valid: paper, proxy, quick, smoke"),
+        ({"scale": 5}, "--config scale=5: valid: modelled, tiny"),
+        ({"results": None}, "--config results=: a folder, e.g. ./results"),
+        ({"results": ""}, "--config results=: a folder, e.g. ./results"),
+        ({"results": 5}, "--config results=5: a folder, e.g. ./5"),
+        ({"data": True}, f"--config data=True: valid: {CORPORA}"),
+        ({"tire": 5}, "--config tire: unknown key: did you mean 'tier'?"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_is_no_text_is_one_sentence(
+    settings: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_settings(settings)
+    assert str(refused.value) == sentence
 
 
 def test_a_changed_text_is_another_text(tmp_path: Path) -> None:

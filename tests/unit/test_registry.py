@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ import baselines
 from baselines.cona import CONA
 from baselines.fixed_best import FixedBest
 from cona.errors import ConfigError
-from cona.registry import policies, policy
+from cona.policy import Observation
+from cona.registry import KINDS, policies, policy
 
 
 @pytest.fixture
@@ -79,8 +82,13 @@ class Mine:
         (GOOD.replace("name, kind,", "name, _,"), "Mine lacks the class attribute 'kind'"),
         (GOOD.replace("name, kind,", "_, kind,"), "Mine lacks the class attribute 'name'"),
         (GOOD.replace('"mine"', '"cona"'), "two policies are named 'cona'"),
-        (GOOD + "  oops oops", "mine.py: cannot be imported: "),
-        ("import not_installed", "mine.py: cannot be imported: No module named 'not_installed'"),
+        (GOOD.replace('"online"', '"thing"'), "kind 'thing': valid: offline, online, schedule, "),
+        (GOOD + "  oops oops", "mine.py: the import failed: IndentationError: "),
+        (
+            "import not_installed",
+            r"import failed: ModuleNotFoundError: No module named 'not_installed' \(.*mine.py:1\)$",
+        ),
+        ("1 / 0", r"mine.py: the import failed: ZeroDivisionError: .* \(.*mine.py:1\)$"),
     ],
 )
 def test_a_policy_file_that_breaks_the_contract_is_named(
@@ -89,6 +97,13 @@ def test_a_policy_file_that_breaks_the_contract_is_named(
     (own_policies / "mine.py").write_text(code)
     with pytest.raises(ConfigError, match=sentence):
         policies()
+
+
+def test_the_guide_names_every_kind_and_all_that_a_policy_sees() -> None:
+    guide = (Path(__file__).parents[2] / "docs/extend/policy.md").read_text(encoding="utf-8")
+    section = guide.partition("## Kinds\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \| \w+ ", section, re.MULTILINE)) == sorted(KINDS)
+    assert {f.name for f in fields(Observation) if f"`{f.name}`" not in guide} == set()
 
 
 def test_one_file_adds_a_policy(own_policies: Path) -> None:

@@ -20,6 +20,7 @@ from cona.report import page
 from cona.report.markdown_html import inline, to_page
 from cona.report.page import write_report
 from cona.report.shown import FIGURES, FIRST, LAST, SECOND
+from cona.result import sealed
 
 VOID = {"meta", "link", "img", "br", "hr", "input", "rect"}
 HOSTILE = "<script>alert(1)</script>\"'&`"
@@ -82,8 +83,9 @@ def test_sections_are_in_order_and_the_contents_lead_to_them(text: str) -> None:
     end = ["caveats", "provenance"]
     assert read.ids("section") == ["claims", "figures", *second, "news", *runs, *last, *end]
     links = [attrs["href"] for tag, attrs in read.tags if tag == "a"]
-    assert links == [f"#{name}" for name in read.ids("section")]
     assert read.ids("figure") == [f"figure-{name}" for name in (*FIGURES, "a_new_one")]
+    places = [*read.ids("section"), *read.ids("figure"), *read.ids("nav")]
+    assert links == [f"#{name}" for name in places]
 
 
 def test_headings_never_skip_a_level_and_every_section_has_one(text: str) -> None:
@@ -164,7 +166,7 @@ def test_no_name_becomes_markup(tmp_path: Path) -> None:
     write_run(tmp_path, lines, policy="cona", model=MODEL, belief=HOSTILE, run_key=HOSTILE)
     (path,) = (tmp_path / "quick").glob("*/*/seed*")
     result = json.loads((path / "result.json").read_text()) | {"model": HOSTILE, "policy": HOSTILE}
-    (path / "result.json").write_text(json.dumps(result))
+    (path / "result.json").write_text(json.dumps(sealed(result)))
     write_pages(tmp_path, "claims", "x<b>y")
     claims = tmp_path / "quick" / "tables" / "claims.md"
     claims.write_text(f"# {HOSTILE}\n\n| {HOSTILE} |\n|---|\n| ![x](http://evil/x.png) |\n")

@@ -1,4 +1,4 @@
-"""The parts of the report: files in order, the decision log, timelines, costs and provenance."""
+"""The parts of the report: files in order, the decision log, timelines and costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from problems import tiny_cluster, tiny_model
 from report_files import MODEL, tier, write_figure, write_pages
 
 from cona.analysis.load import load_runs
-from cona.report import costs, decisions, page, provenance, timelines
+from cona.report import costs, decisions, page, timelines
 from cona.report.page import write_report
 from cona.report.shapes import WIDTH, parts
 from cona.report.shown import figures, pages, split
@@ -42,14 +42,14 @@ def test_unknown_pages_come_after_the_known_ones_and_missing_ones_are_left_out(
     assert pages(tmp_path / "nothing") == []
 
 
-def test_figures_are_in_order_and_png_wins(tmp_path: Path) -> None:
-    for name, suffix in (("attribution", ".svg"), ("b", ".svg"), ("b", ".png"), ("a", ".svg")):
+def test_figures_are_in_order_and_the_one_without_a_title_wins(tmp_path: Path) -> None:
+    for name, suffix in (("attribution", ".png"), ("b", ".svg"), ("b", ".png"), ("a", ".svg")):
         write_figure(tmp_path, name, suffix)
     found = figures(tmp_path / "quick" / "figures")
     assert [(f.name, f.url.partition(";")[0]) for f in found] == [
-        ("attribution", "data:image/svg+xml"),
+        ("attribution", "data:image/png"),
         ("a", "data:image/svg+xml"),
-        ("b", "data:image/png"),
+        ("b", "data:image/svg+xml"),
     ]
     assert (found[1].title, found[1].caption) == ("Title of a", "Caption of a.")
 
@@ -122,12 +122,12 @@ def test_a_log_shows_numbers_and_no_empty_column(results: Path) -> None:
     (log,) = decisions.log([run])
     assert log.num_switches == 3 and log.num_decisions == len(run.decisions)
     assert log.table.head == (
-        *("iteration", "samples", "GNS [90 % interval]", "action", "strategy", "next", "reason"),
-        "other numbers",
+        *("samples", "action", "reason", "strategy", "next", "GNS [90 % interval]"),
+        *("iteration", "other numbers"),
     )
     first = log.table.rows[0]
-    assert first[3:7] == ("stay", strategy(8), strategy(16), "made up")
-    assert first[7] == "gns_star 10.67"  # 8*16*0.4/(16*1.0 - 8*1.4)
+    assert first[1:5] == ("stay", "made up", strategy(8), strategy(16))
+    assert first[6:] == ("10", "gns_star 10.67")  # 8*16*0.4/(16*1.0 - 8*1.4)
 
 
 def test_noise_with_its_interval() -> None:
@@ -223,21 +223,3 @@ def test_measured_seconds_have_no_parts(tmp_path: Path) -> None:
     assert "no cost model has split them" in text
     assert '<span class="label">measured seconds</span>' in text
     assert "proxy models</span>" not in text
-
-
-# --- provenance -----------------------------------------------------------------------------------
-
-
-def test_wall_time_is_of_all_starts(tmp_path: Path) -> None:
-    path = write_run(tmp_path, Simulation(plan=FIXED[0], budget_s=20.0).run())
-    run = load_runs(tmp_path, "quick")[0]
-    assert provenance.wall_clock_s(run) is None
-    events = [("started", "10:00:00"), ("ended early", "10:00:07"), ("resumed", "11:00:00")]
-    events += [("resumed", "12:00:00"), ("finished", "12:00:30")]  # the second vanished
-    lines = [
-        json.dumps({"time": f"2026-01-01T{clock}.000+00:00", "event": what})
-        for what, clock in events
-    ]
-    (path / "events.jsonl").write_text("\n".join(lines) + "\n")
-    assert provenance.wall_clock_s(run) == 37.0
-    assert dict(provenance.facts(tier(), [run]))["Wall time"].startswith("0.6 minutes")

@@ -19,7 +19,7 @@ from problems import tiny_tier
 from toy_engine import ToyEngine
 
 from baselines.fixed_best import FixedBest
-from cona.errors import ConfigError, RunError
+from cona.errors import ConfigError, PolicyError, RunError
 from cona.lock import Lock
 from cona.policy import Decision, Observation
 from cona.runlog import read_json, read_records
@@ -226,6 +226,17 @@ def test_a_result_of_another_schema_is_written_again(make: Make) -> None:
     assert run(make()).read_bytes() == before
 
 
+def test_a_flipped_digit_in_a_result_is_seen_said_and_mended(make: Make) -> None:
+    said: list[str] = []
+    path = run(make(), say=said.append)
+    before = path.read_bytes()
+    assert run(make(), say=said.append).read_bytes() == before
+    assert not said
+    path.write_bytes(before.replace(b'"seed": 0', b'"seed": 8'))
+    assert run(make(), say=said.append).read_bytes() == before
+    assert said == ["result.json is damaged: it does not match its checksum; the run is repeated"]
+
+
 def test_two_superseded_runs_of_one_configuration_are_both_kept(make: Make) -> None:
     for iterations in (60, 30, 60, 30):
         path = run(make(budget={"iterations": iterations}))
@@ -297,6 +308,17 @@ def test_a_policy_that_returns_no_decision(make: Make, monkeypatch: pytest.Monke
     monkeypatch.setattr(FixedBest, "decide", lambda self, observation: None)
     with pytest.raises(RunError, match=r"decide\(\) returned None; it must return a cona.policy"):
         run(make("fixed-best-gbs8"))
+
+
+def test_a_policy_that_fails_is_named_and_its_traceback_kept(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FixedBest, "decide", lambda self, observation: {}["gone"])
+    request = make("fixed-best-gbs8")
+    with pytest.raises(PolicyError, match=r"decide\(\) at sample 8 failed: KeyError: 'gone'; its"):
+        run(request)
+    (event,) = events(request.folder / "result.json", "ended early")
+    assert "Traceback" in event["traceback"] and "test_runner.py" in event["traceback"]
 
 
 # --- searches and tables --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Every command of README and tour runs: on the smoke tier, with fewer ranks and seconds if long."""
+"""Every command of README and tour runs on the smoke tier, with fewer ranks and seconds if long."""
 
 from __future__ import annotations
 

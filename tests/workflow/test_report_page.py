@@ -134,6 +134,28 @@ def test_runs_are_filtered_by_model_policy_and_seed(opened: Tab) -> None:
     assert len(runs_shown(opened, "decisions")) == len(MODELS) * 2  # the other filter stands
 
 
+def test_a_decision_and_its_reason_are_seen_without_scrolling(opened: Tab) -> None:
+    ends = opened.evaluate(
+        "(() => { const box = document.querySelector('#decisions details[open] .scroll');"
+        " return [box.getBoundingClientRect().right,"
+        " ...[...box.querySelectorAll('th')].slice(0, 3).map((cell) =>"
+        " [cell.textContent, cell.getBoundingClientRect().right])]; })()"
+    )
+    edge, *columns = ends
+    assert [name for name, _ in columns] == ["samples", "action", "reason"]
+    assert all(right <= edge <= opened.width for _, right in columns)
+
+
+def test_every_link_leads_to_a_place_on_the_page(opened: Tab) -> None:
+    lost = opened.evaluate(
+        "[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))"
+        ".filter((href) => !document.getElementById(href.slice(1)))"
+    )
+    assert lost == []
+    shown = opened.evaluate("getComputedStyle(document.querySelector('.top')).display")
+    assert (shown == "none") == (opened.width == WIDTHS["desk"])  # there the contents stay in view
+
+
 def test_text_can_be_read_in_both_colour_schemes(opened: Tab) -> None:
     for scheme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -16,6 +16,8 @@ rule tables:
         "../envs/cona.yaml"
     params:
         options=PIPELINE.report_options,
+    message:
+        "tables"
     shell:
         "cona tables {params.options} > {log} 2>&1"
 
@@ -31,6 +33,8 @@ rule figures:
         "../envs/cona.yaml"
     params:
         options=PIPELINE.report_options,
+    message:
+        "figures"
     shell:
         "cona figures {params.options} > {log} 2>&1"
 
@@ -47,6 +51,8 @@ rule planners:
     params:
         options=PIPELINE.report_options,
         fingerprint=[PIPELINE.fingerprint(model) for model in PIPELINE.tier.models],
+    message:
+        "what planners pick"
     shell:
         "cona planners {params.options} > {log} 2>&1"
 
@@ -67,6 +73,8 @@ rule report:
         "../envs/cona.yaml"
     params:
         options=PIPELINE.report_options,
+    message:
+        "the report"
     shell:
         "cona report {params.options} > {log} 2>&1"
 
@@ -90,5 +98,7 @@ rule track:
     params:
         options=PIPELINE.report_options,
         store=uri.key(),
+    message:
+        "MLflow"
     shell:
         "cona track {params.options} 2>&1 | tee {log}"

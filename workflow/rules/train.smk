@@ -11,12 +11,15 @@ rule data:
         "../envs/cona.yaml"
     params:
         options=PIPELINE.data_options,
+    message:
+        "data for {wildcards.model}"
     shell:
         "cona data --model {wildcards.model} {params.options} > {log} 2>&1"
 
 
 # One rule per group of policies that share a process; model and seed are wildcards. A group's
-# finished runs survive when it runs again (update), and `cona run` skips them.
+# finished runs survive when it runs again (update), and `cona run` skips them. What a killed
+# Snakemake has left running is waited for (--wait), then skipped or continued.
 for group in PIPELINE.groups:
 
     rule:
@@ -38,7 +41,9 @@ for group in PIPELINE.groups:
             policies=group.options,
             options=PIPELINE.run_options,
             fingerprint=lambda wildcards: PIPELINE.fingerprint(wildcards.model),
+        message:
+            f"{{wildcards.model}} seed {{wildcards.seed}}: {group.title}"
         shell:
             LAUNCHER
             + "cona run --model {wildcards.model} --seed {wildcards.seed} {params.policies}"
-            " {params.options} 2>> {log} | tee -ai {log}"
+            " {params.options} --wait 2>> {log} | tee -ai {log}"

@@ -42,6 +42,22 @@ def test_every_figure_is_png_pdf_and_caption(written):
         width, _ = struct.unpack(">II", png[16:24])
         assert width >= 1000
         assert written[f"{plot.name}.pdf"].read_bytes().startswith(b"%PDF")
+        assert b"<svg" in written[f"{plot.name}.svg"].read_bytes()
+
+
+def test_a_picture_for_pages_repeats_neither_title_nor_caption(tmp_path, monkeypatch):
+    monkeypatch.setattr("cona.analysis.figures.PLOTS", PLOTS[:1])
+    write_run(tmp_path, [eval_line(0, 0.0, 500.0), eval_line(128, 16.0, 90.0)])
+    texts = []
+    monkeypatch.setattr(
+        "cona.analysis.figures.image_of",
+        lambda figure, suffix: (
+            texts.append([suffix, figure._suptitle.get_visible(), figure._supxlabel.get_visible()])
+            or b""
+        ),
+    )
+    write_figures(tmp_path, "quick")
+    assert texts == [["png", True, True], ["pdf", True, True], ["svg", False, False]]
 
 
 def test_captions_state_clock_source_n_centre_and_interval(written):

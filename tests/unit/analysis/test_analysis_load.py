@@ -2,12 +2,15 @@
 
 import json
 import re
+import shlex
 
 import pytest
+from click.testing import CliRunner
 from fake_runs import CONA, FIXED, clock, eval_line, write_run, write_tier
 
+from cona import cli
 from cona.analysis.groups import by_policy, order
-from cona.analysis.load import load_runs
+from cona.analysis.load import load_runs, run_command
 from cona.errors import RunError
 
 LINES = [eval_line(0, 0.0, 500.0), eval_line(128, 10.0, 100.0, switch_s=1.5)]
@@ -41,8 +44,21 @@ def test_unfinished_runs_and_other_folders_are_not_read(tmp_path):
 
 
 def test_no_finished_run_is_one_clear_sentence(tmp_path):
-    with pytest.raises(RunError, match=r"no finished run; start one with `cona run --tier quick`"):
+    command = "cona run --model gpt3-1.3b-proxy --policy cona --tier quick --out"
+    with pytest.raises(RunError, match=rf"no finished run; start one with `{command} {tmp_path}`$"):
         load_runs(tmp_path, "quick")
+    with pytest.raises(RunError, match="--tier paper@tiny --out"):
+        load_runs(tmp_path, "paper-tiny")
+    with pytest.raises(RunError, match="naming the YAML file of this tier"):
+        load_runs(tmp_path, "mine")
+
+
+def test_the_command_that_is_proposed_works_as_it_stands(tmp_path):
+    """Everything but the training: options, names and the folder are valid."""
+    command = shlex.split(run_command(tmp_path / "a b", "quick").strip("`"))
+    done = CliRunner().invoke(cli.main, [*command[1:], "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{tmp_path}/a b/quick/")
 
 
 def test_damaged_metrics_are_refused(tmp_path):

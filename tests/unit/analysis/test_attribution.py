@@ -222,14 +222,14 @@ def test_the_page_shows_the_factors_and_whose_belief_differs(results):
     cells = [cell.strip() for cell in row.split("|")[2:-1]]
     assert cells == ["10.5", "–", "12", "1.17", "1.14", "1.33", "1.00"]
     assert f"`fixed-best-gbs16`, {A}-mbs1-gbs16" in text
-    assert "Believed otherwise by: `cona`, `metis-gbs8`, `fixed-best-gbs16`." in text
+    assert "Believed otherwise by: `cona`, `fixed-best-gbs16`, `metis-gbs8`." in text
 
 
 def test_a_shared_belief_is_called_what_it_is(results):
     write(results, "cona", CONA_RUN, belief="table")
     sentence = bias_sentence(load_runs(results, "quick"))
     assert "Time source `table`" in sentence
-    assert "Believed otherwise by: `metis-gbs8`, `fixed-best-gbs16`." in sentence
+    assert "Believed otherwise by: `fixed-best-gbs16`, `metis-gbs8`." in sentence
     assert "The other 1 plan with it" in sentence
 
 

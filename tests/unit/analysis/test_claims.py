@@ -85,7 +85,7 @@ def test_everything_is_reproduced_where_everything_is_faster(tmp_path: Path) -> 
     verdicts = {name: finding.verdict for name, finding in found.items()}
     assert verdicts == {
         **dict.fromkeys(("C1", "C2", "C3", "C4"), "reproduced"),
-        "COPUS": "context",
+        **dict.fromkeys(("COPUS", "C2b"), "context"),
     }
     ours = found["C2"].measured
     # 20/8 over the fastest, 90/8 over the planner; equal spreads leave an interval of no width
@@ -96,6 +96,7 @@ def test_everything_is_reproduced_where_everything_is_faster(tmp_path: Path) -> 
     assert (ours.num_reached, ours.num_seeds, ours.num_pairs, ours.target) == (3, 3, 3, 100.0)
     assert ours.strict == pytest.approx(2.5)
     assert found["COPUS"].measured.ours == "2.50× [2.50, 2.50]"
+    assert found["C2b"].measured.ours == "11.25× [11.25, 11.25]"  # of planners there is metis alone
     assert found["C4"].measured.ours == (
         "cona: 3, of gbs 3, of layout 1; greedy-oracle: 5, of gbs 5, of layout 2"
     )
@@ -214,6 +215,7 @@ def test_smoke_and_quick_never_judge_and_the_limits_are_the_papers() -> None:
         "C3": ("at most 0.026", "at most 0.026"),
         "C4": ("at least 3", "at least 1"),
         "COPUS": ("None", "None"),
+        "C2b": ("None", "None"),
     }
 
 
@@ -252,7 +254,7 @@ def test_the_table_names_command_clock_scale_rule_and_run_keys(tmp_path: Path) -
     table, page = write_claims(tmp_path, tier())
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert tuple(rows[0]) == COLUMNS
-    assert [row["claim"] for row in rows] == ["C1", "C2", "C3", "C4", "COPUS"]
+    assert [row["claim"] for row in rows] == ["C1", "C2", "C3", "C4", "COPUS", "C2b"]
     c2 = rows[1]
     assert (c2["verdict"], c2["priced_as"], c2["clock"]) == ("reproduced", "gpt3-1.3b", "modelled")
     assert len(c2["run_keys"].split()) == 12  # cona and three offline policies, three seeds

@@ -110,6 +110,13 @@ def test_a_run_without_a_checkpoint_leaves_its_logs_alone() -> None:
     assert RankCosts(rare).run("cona").disk_bytes == FOLDER_BYTES + 20 * LINE_BYTES
 
 
+@pytest.mark.parametrize(("interval", "dropped"), [(64, 2), (128, 1), (192, 0), (321, 0)])
+def test_a_run_has_three_checkpoints_while_it_writes_the_third(interval: int, dropped: int) -> None:
+    # 320 samples: five, two, one or no checkpoints, of which the last one stays
+    costs = RankCosts(scene(clock={"kind": "measured"}, snapshot_interval_samples=interval))
+    assert costs.run("cona").dropped_bytes == dropped * STATE_BYTES
+
+
 def test_the_oracle_takes_its_forks_too() -> None:
     costs = RankCosts(scene(clock={"kind": "measured"}))
     cost = costs.run("greedy-oracle")
@@ -145,6 +152,8 @@ def test_snapshots_that_are_not_kept_take_no_disk() -> None:
     cost = process_costs(snapshots_kept=1).run("cona")
     # One in each segment, at most one segment for each batch size; 16 has the longer log then.
     assert cost.disk_bytes == 3 * STATE_BYTES + FOLDER_BYTES + 16 * LINE_BYTES
+    assert cost.dropped_bytes == STATE_BYTES  # the old one goes after the new one
+    assert process_costs().run("cona").dropped_bytes == 0  # all are kept
 
 
 def test_runs_of_one_batch_size_share_what_they_train() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cona import cli, config
 from cona.estimate import TierCost, estimate
+from cona.estimate.tier_cost import JOBS_AT_ONCE
 from cona.pipeline import Pipeline
-from cona.specs import ScaleSpec, TierSpec
+from cona.specs import ModelSpec, ScaleSpec, TierSpec
 
 SHIPPED = [name for name in config.names(TierSpec) if name != "paper"]
 TINY = "paper@tiny"
@@ -52,6 +55,25 @@ def test_hours_are_seconds_times_what_a_job_has(tiny: TierCost) -> None:
         assert model.seconds["start"] == 120.0
     assert tiny.host_hours == pytest.approx(sum(m.host_hours for m in tiny.models))
     assert tiny.disk_bytes == pytest.approx(sum(m.disk_bytes for m in tiny.models))
+
+
+def test_the_disk_is_fullest_while_the_last_jobs_go_on(tiny: TierCost) -> None:
+    for model in tiny.models:  # two jobs, each with two checkpoints more than it leaves
+        checkpoint = model.dropped_bytes / 2
+        spec = config.load(ModelSpec, model.model)
+        assert checkpoint == pytest.approx(12 * spec.num_params, rel=0.2)
+        assert model.peak_disk_bytes == model.disk_bytes + 2 * 2 * checkpoint
+    assert tiny.peak_disk_bytes == pytest.approx(sum(m.peak_disk_bytes for m in tiny.models))
+
+
+def test_no_more_jobs_run_at_once_than_the_profile_submits(tiny: TierCost) -> None:
+    profile = yaml.safe_load((config.config_root().parent / "slurm/config.v8+.yaml").read_text())
+    assert profile["jobs"] == JOBS_AT_ONCE
+    many = [replace(model, num_jobs=80) for model in tiny.models]
+    crowd = replace(tiny, models=tuple(many))
+    most, second, _ = sorted((model.dropped_bytes for model in many), reverse=True)
+    assert crowd.peak_disk_bytes == pytest.approx(crowd.disk_bytes + 80 * most + 20 * second)
+    assert many[0].peak_disk_bytes == many[0].disk_bytes + 80 * many[0].dropped_bytes
 
 
 def test_seeds_multiply_everything_but_the_budget(tiny: TierCost) -> None:
@@ -106,6 +128,7 @@ def test_json_says_the_same() -> None:
     content = json.loads(invoke("--tier", "paper", "--scale", "tiny", "--json"))
     assert content["tier"] == "paper-tiny"
     assert content["num_jobs"] == cost_of(TINY).num_jobs
+    assert content["peak_disk_bytes"] > content["disk_bytes"]
     assert content["host_hours"] == pytest.approx(sum(m["host_hours"] for m in content["models"]))
     ahead = content["models"][0]["look_ahead"]["greedy-oracle"]
     # two decisions and one after the last iteration, each a fork for three batch sizes

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from problems import DP4, PP4, TABLE, TableTimes, tiny_cluster, tiny_model, tiny_tier
 
 import cona.scene
+from baselines.fixed_best import FixedBest
 from cona import cli, config
 from cona.cost import SwitchCost
-from cona.errors import ConfigError, RunError
+from cona.errors import ConfigError, PolicyError, RunError
 from cona.replay.replay import ReplayRequest, replay
 from cona.replay.trace import GnsTrace
 from cona.replay.trace_csv import read_trace
@@ -98,6 +99,12 @@ def test_a_policy_that_looks_ahead_is_refused(scene: Scene) -> None:
         Walk(scene, "greedy-oracle", RISING)
 
 
+def test_a_policy_that_fails_is_named(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FixedBest, "decide", lambda self, observation: 1 / 0)
+    with pytest.raises(PolicyError, match=r"decide\(\) at sample 32 failed: ZeroDivisionError"):
+        Walk(scene, "fixed-best-gbs32", RISING).finish()
+
+
 def test_an_iteration_longer_than_the_budget_is_refused(scene: Scene) -> None:
     short = scene.under(tiny_tier(budget={"iterations": 1}))
     with pytest.raises(RunError, match=r"one iteration of .* longer than the whole budget"):
@@ -155,7 +162,10 @@ def test_another_policy_sees_the_noise_of_the_run(request_of: Any) -> None:
     asked = ReplayRequest(tier=request.tier, model="tiny", policy="fixed-best-gbs32")
     done = replay(asked, read_trace(request.folder))
     assert done.stages[0].strategy.gbs == 32
-    assert done.notes == ("after 1,200 samples the last noise of the trace is held",)
+    assert done.notes == (
+        f"the trace ends after 1,200 of {done.samples:,} samples, {120_000 / done.samples:.3g} %: "
+        "what comes after sees its last noise scale",
+    )
 
 
 # --- clusters and budgets -----------------------------------------------------------------------
@@ -208,7 +218,10 @@ def test_a_budget_that_ends_before_the_trace_is_lengthened() -> None:
 def test_a_budget_that_outlasts_the_trace_stays() -> None:
     done = on("a100x4-2node", "fixed-best-gbs8", covers_trace=True, **{"budget.iterations": 1200})
     assert done.samples == 9600
-    assert done.notes == ("after 8,000 samples the last noise of the trace is held",)
+    assert done.notes == (
+        "the trace ends after 8,000 of 9,600 samples, 83.3 %: what comes after sees its last noise "
+        "scale",
+    )
 
 
 def test_a_trace_of_tokens_is_refused_before_it_is_walked() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cona.errors import ConfigError
+from cona.errors import ConfigError, RunError
 from cona.gns import Z_90, GradientNoiseScale, GradientTerms
 from cona.replay.trace import GnsTrace, RecordedStep, Recording, read_recording
 from cona.replay.trace_csv import read_csv, read_trace, write_csv
@@ -206,8 +206,11 @@ def test_iterations_out_of_order_and_records_that_are_none_are_refused(tmp_path)
     metrics.write_text(line(16) + line(8))
     with pytest.raises(ConfigError, match="samples 8 come after 16"):
         read_trace(tmp_path)
-    metrics.write_text("[1]\n5\n")
+    metrics.write_text('{"kind": "eval"}\n')
     with pytest.raises(ConfigError, match="no iteration"):
+        read_trace(tmp_path)
+    metrics.write_text("[1]\n5\n")
+    with pytest.raises(RunError, match="line 1: not a JSON object"):
         read_trace(tmp_path)
 
 

@@ -1,28 +1,57 @@
-"""Who made the results: commit, versions, data, command, duration, and the key of every run."""
+"""Provenance of a tier: commit, versions, data, command, duration, and the key of every run."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 import cona
 from cona.analysis.groups import by_model, unique
-from cona.analysis.load import Run
-from cona.analysis.markdown import number
+from cona.analysis.load import Run, load_runs
+from cona.analysis.markdown import number, page, table
 from cona.analysis.notes import clock_sentence, data_sentence
 from cona.analysis.table_claims import command
-from cona.report.shapes import Table
-from cona.runlog import read_records
+from cona.runlog import read_records, write_atomic
 from cona.specs import TierSpec
 
 _STARTS = ("started", "resumed")
 _ENDS = ("finished", "ended early")
-_HEAD = (
-    *("model", "policy", "seed", "status", "run key", "config hash", "comparison key"),
-    *("belief", "made", "wall s", "commit"),
+COLUMNS = (
+    *("model", "policy", "seed", "status", "run_key", "config_hash", "comparison_key"),
+    *("belief", "created", "wall_clock_s", "commit"),
 )
-_DIRTY = "`+dirty`: code or configuration differed from the commit"
+"""`wall_clock_s`: from the run's starts to its ends, empty if nobody noted them."""
+_DIRTY = "+dirty"
+
+
+def write_provenance(results: Path, tier: TierSpec) -> list[Path]:
+    """Write the provenance of a tier under ``results/<tier>/tables/``, as CSV and Markdown.
+
+    Args:
+        results: root of the results.
+        tier: whose runs they are.
+
+    Returns:
+        The files written: a line for every run, and what holds for all.
+
+    Raises:
+        RunError: there is no finished run, or the runs cannot be compared.
+    """
+    runs = load_runs(results, tier.name)
+    folder = results / tier.name / "tables"
+    csv, text = folder / "provenance.csv", folder / "provenance.md"
+    write_atomic(csv, pd.DataFrame(records(runs), columns=list(COLUMNS)).to_csv(index=False))
+    write_atomic(text, markdown(tier, runs))
+    return [csv, text]
+
+
+def markdown(tier: TierSpec, runs: Sequence[Run]) -> str:
+    """Return what holds for all runs as a page."""
+    return page(f"# Provenance: {tier.name}", table(("What", ""), facts(tier, runs)))
 
 
 def facts(tier: TierSpec, runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -35,7 +64,7 @@ def facts(tier: TierSpec, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Report", f"cona report --tier {tier.name}, cona {cona.__version__}"),
         ("Runs", f"{len(runs)} finished; {_span(infos)}"),
         ("Wall time", f"{_hours(wall_s)} of all runs together, as they were started and stopped"),
-        ("Commit", f"{_listed(info.get('commit') for info in infos)}; {_DIRTY}"),
+        ("Commit", _commits(infos)),
         ("Versions", "; ".join(versions)),
         ("Machine", _listed(info.get("platform") for info in infos)),
         ("Clock", clock_sentence(runs).removeprefix("Clock: ")),
@@ -44,17 +73,22 @@ def facts(tier: TierSpec, runs: Sequence[Run]) -> list[tuple[str, str]]:
     ]
 
 
-def run_table(runs: Sequence[Run]) -> Table:
-    """Return one line for every run."""
-    return Table(head=_HEAD, rows=tuple(_row(run) for run in runs))
+def records(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return one record for every run."""
+    return [_record(run) for run in runs]
 
 
-def _row(run: Run) -> tuple[str, ...]:
-    result, wall_s = run.result, wall_clock_s(run)
-    keys = (str(result[key]) for key in ("run_key", "config_hash", "comparison_key", "belief"))
-    made = str(run.info.get("created", "–")), "–" if wall_s is None else number(wall_s, 3)
-    commit = str(run.info.get("commit", "–"))[:12]
-    return run.model, run.policy, str(run.seed), str(result["status"]), *keys, *made, commit
+def _record(run: Run) -> dict[str, Any]:
+    keys = ("status", "run_key", "config_hash", "comparison_key", "belief")
+    return {
+        "model": run.model,
+        "policy": run.policy,
+        "seed": run.seed,
+        **{key: run.result[key] for key in keys},
+        "created": run.info.get("created"),
+        "wall_clock_s": wall_clock_s(run),
+        "commit": run.info.get("commit"),
+    }
 
 
 def wall_clock_s(run: Run) -> float | None:
@@ -82,6 +116,12 @@ def _moment(event: dict[str, Any]) -> datetime.datetime:
 def _versions(info: dict[str, Any]) -> str:
     named = {"cona": info.get("cona"), "python": info.get("python"), **info.get("versions", {})}
     return ", ".join(f"{name} {v}" for name, v in named.items() if v) or "not recorded"
+
+
+def _commits(infos: Sequence[dict[str, Any]]) -> str:
+    text = _listed(info.get("commit") for info in infos)
+    is_dirty = _DIRTY in text
+    return text + f"; `{_DIRTY}`: code or configuration differed from the commit" * is_dirty
 
 
 def _span(infos: Sequence[dict[str, Any]]) -> str:
