@@ -67,6 +67,17 @@ reproduce: $(STAMP)  ## train, score and draw a tier (TIER=quick)
 	@echo "Report:  results/$(subst @,-,$(TIER))/report.html"
 	@echo "MLflow:  make ui"
 
+# No raw logs, and no table of several megabytes: what the large ones say is in the others.
+REFERENCE := results/reference/$(subst @,-,$(TIER))
+.PHONY: reference
+reference:  ## copy the summaries of a tier to results/reference; what they say goes to its README.md
+	rm -rf $(REFERENCE)/tables $(REFERENCE)/figures
+	mkdir -p $(REFERENCE)/tables $(REFERENCE)/figures
+	cp results/$(subst @,-,$(TIER))/tables/*.md $(REFERENCE)/tables/
+	find results/$(subst @,-,$(TIER))/tables -name '*.csv' -size -2000k -exec cp {} $(REFERENCE)/tables/ \;
+	cp results/$(subst @,-,$(TIER))/figures/*.png results/$(subst @,-,$(TIER))/figures/*.txt \
+		$(REFERENCE)/figures/
+
 # Without its job runner the server needs a third of the memory; runs are imported, not started.
 .PHONY: ui
 ui: $(STAMP)  ## serve the runs of mlflow.db at http://127.0.0.1:5000 (PORT=5000)

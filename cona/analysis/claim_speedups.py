@@ -122,6 +122,8 @@ def _span(found: Sequence[Speedup]) -> str:
     lowest, highest = (pick(found, key=lambda s: s.centre or 0.0) for pick in (min, max))
     if len(found) == 1:
         return _text(lowest)
+    if _text(lowest) == _text(highest):
+        return f"{_text(lowest)} over each of {len(found)} policies"
     return f"{_text(lowest)} over {lowest.baseline} to {_text(highest)} over {highest.baseline}"
 
 

@@ -203,6 +203,13 @@ def test_runs_that_the_tier_does_not_ask_for_do_not_count(tmp_path: Path) -> Non
     assert judged(tmp_path, policies=(*POLICIES, "amp-gbs8"))["C2"].verdict == "not reproduced"
 
 
+def test_equal_speed_ups_are_said_once(tmp_path: Path) -> None:
+    write_all(tmp_path, cona=8.0)
+    write(tmp_path, "amp-gbs8", 90.0)
+    found = judged(tmp_path, policies=(*POLICIES, "amp-gbs8"))["C2b"]
+    assert found.measured.ours == "11.25× [11.25, 11.25] over each of 2 policies"
+
+
 def test_smoke_and_quick_never_judge_and_the_limits_are_the_papers() -> None:
     for name in ("smoke", "quick"):
         assert not config.load(TierSpec, name).gives_verdicts
@@ -254,7 +261,7 @@ def test_the_table_names_command_clock_scale_rule_and_run_keys(tmp_path: Path) -
     table, page = write_claims(tmp_path, tier())
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert tuple(rows[0]) == COLUMNS
-    assert [row["claim"] for row in rows] == ["C1", "C2", "C3", "C4", "COPUS", "C2b"]
+    assert [row["claim"] for row in rows] == ["C1", "C2", "C3", "C4", "C2b", "COPUS"]
     c2 = rows[1]
     assert (c2["verdict"], c2["priced_as"], c2["clock"]) == ("reproduced", "gpt3-1.3b", "modelled")
     assert len(c2["run_keys"].split()) == 12  # cona and three offline policies, three seeds
