@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from cona.errors import ConaError, PolicyError, shown
+from cona.errors import ConaError, ConfigError, PolicyError, shown
 from cona.policy import Decision, Observation, Policy, Problem
 from cona.runlog import dumps
 from cona.strategy import Strategy
@@ -37,34 +37,51 @@ class AskedPolicy:
 
     def start(self, problem: Problem) -> Strategy:
         """Return the policy's first strategy. Raises PolicyError."""
-        with calling(f"policy '{self._name}': start()", type(self._policy), then=self._then):
+        where = f"policy '{self._name}': start()"
+        with calling(where, type(self._policy), then=self._then):
             strategy = self._policy.start(problem)
-        return self._checked(strategy, Strategy, "start() returned")
+        return _checked(strategy, Strategy, f"{where} returned")
 
     def decide(self, observation: Observation) -> Decision:
         """Return the policy's decision after an iteration. Raises PolicyError."""
         where = f"policy '{self._name}': decide() at sample {observation.samples}"
-        with calling(where, type(self._policy), then=self._then):
+        # A strategy that breaks a rule is no fault of the user's settings, as it may be in start().
+        with calling(where, type(self._policy), blames=ConfigError, then=self._then):
             decision = self._policy.decide(observation)
-            if isinstance(decision, Decision) and not decision.quiet:
-                dumps({"reason": decision.reason, **decision.details})  # the log must hold it
-        decision = self._checked(decision, Decision, "decide() returned")
+        decision = _checked(decision, Decision, f"{where} returned")
         if decision.strategy is not None:
-            self._checked(decision.strategy, Strategy, "decide() chose")
+            _checked(decision.strategy, Strategy, f"{where} chose")
+        if not decision.quiet:
+            _check_written(decision, where)
         return decision
 
-    def _checked(self, value: object, kind: type[AnswerT], what: str) -> AnswerT:
-        if isinstance(value, kind):
-            return value
-        raise PolicyError(
-            f"policy '{self._name}': {what} {shown(value)}; it must return a "
-            f"{kind.__module__}.{kind.__name__}"
-        )
+
+def _checked(value: object, kind: type[AnswerT], what: str) -> AnswerT:
+    if isinstance(value, kind):
+        return value
+    raise PolicyError(f"{what} {shown(value)}; it must return a {kind.__module__}.{kind.__name__}")
+
+
+def _check_written(decision: Decision, where: str) -> None:
+    """Refuse what the log cannot hold."""
+    for key, value in {"reason": decision.reason, **decision.details}.items():
+        try:
+            dumps({key: value})
+        except (TypeError, ValueError) as error:  # another type; NaN or infinity
+            raise PolicyError(
+                f"{where}: {shown(key)} is {shown(value)}, which no log can hold; give text, a "
+                "finite number or None"
+            ) from error
 
 
 @contextmanager
 def calling(
-    what: str, kind: type | str, *, raises: type[ConaError] = PolicyError, then: str = ""
+    what: str,
+    kind: type | str,
+    *,
+    raises: type[ConaError] = PolicyError,
+    blames: tuple[type[ConaError], ...] | type[ConaError] = (),
+    then: str = "",
 ) -> Iterator[None]:
     """Turn whatever a policy's own code raises into one sentence.
 
@@ -72,6 +89,7 @@ def calling(
         what: begins the sentence, e.g. ``policy 'half-time': start()``.
         kind: the policy's class, or the name of its module.
         raises: the error to raise instead.
+        blames: errors of the project that are the policy's fault, too.
         then: ends the sentence.
 
     Raises:
@@ -80,9 +98,9 @@ def calling(
     """
     try:
         yield
-    except ConaError:
-        raise
     except Exception as error:  # nothing less: a policy may raise anything
+        if isinstance(error, ConaError) and not isinstance(error, blames):
+            raise
         module = kind if isinstance(kind, str) else kind.__module__
         frames = list(traceback.walk_tb(error.__traceback__))
         names = [frame.f_globals.get("__name__") for frame, _ in frames]

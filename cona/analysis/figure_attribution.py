@@ -13,6 +13,7 @@ from cona.analysis.groups import METHOD, by_model, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import number, ratio
 from cona.analysis.panels import MOST_LINES, drawn, plain_log_ticks
+from cona.analysis.seeds import common_seeds
 from cona.analysis.style import line_style
 from cona.analysis.ttp import headline_target, label
 from cona.analysis.waterfall import Level, levels
@@ -22,9 +23,10 @@ CAPTION = (
     "is slower; the number is the factor by which it is faster. The pick: of the planner with the "
     "median TTP (without any, of fixed-best). Then the best layout at its batch size, the best "
     "fixed strategy in hindsight, cona's batch sizes re-timed at that strategy's layout, and cona. "
-    "Below the line: the other policies, no steps. Points and bars: geometric mean over seeds, the "
-    "centre for which factors multiply; no interval. Not reached: at some seed, or without a "
-    f"price. Grey, with more than {MOST_LINES} policies: ablations and variants."
+    "Below the line: the other policies, no steps. Points and bars: geometric mean over the seeds "
+    "that most policies have, the centre for which factors multiply; no interval. Not reached: at "
+    f"some seed, or without a price. Grey, with more than {MOST_LINES} policies: ablations and "
+    "variants."
 )
 _PANEL_IN, _LABELS_IN, _ROW_IN = 3.4, 2.2, 0.25
 _FASTER, _SLOWER, _ABSENT, _VARIANT = "#0173b2", "#de8f05", "#555555", "#8c8c8c"
@@ -74,7 +76,8 @@ def _of_model(group: Sequence[Run]) -> tuple[str, list[Level]] | None:
     """Return a panel's title and levels; None if there is nothing to show."""
     ones = attributions(group)
     target = headline_target([one.row for one in ones])
-    steps = levels([one for one in ones if one.row.target == target])
+    seeds = common_seeds(group)
+    steps = levels([o for o in ones if o.row.target == target and seeds.has(o.row.run)])
     if target is None or all(level.seconds is None for level in steps):
         return None
     return f"{group[0].model}, target {group[0].metric} {label(target)}", steps

@@ -10,13 +10,13 @@ Source: issue 7.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cona.analysis.groups import BOUND, by_model, by_policy, unique
+from cona.analysis.groups import BOUND
 from cona.analysis.load import Run
 from cona.analysis.panels import SHOWN_FROM
+from cona.analysis.seeds import CommonSeeds, common_seeds
 from cona.analysis.ttp import Ttp, interpolated_rows, ttp_rows
 
 Problem = tuple[str, float, int]
@@ -45,10 +45,8 @@ class Profiles:
 
     profiles: tuple[Profile, ...]
     """In the order of every table."""
-    seeds: tuple[int, ...]
-    """The seeds of most policies."""
-    left_out: tuple[str, ...]
-    """Policies that lack one of them at some model."""
+    seeds: CommonSeeds
+    """The seeds that count; other policies are left out."""
 
 
 def profiles(runs: Sequence[Run]) -> Profiles:
@@ -58,37 +56,11 @@ def profiles(runs: Sequence[Run]) -> Profiles:
         runs: of any number of models. Where policies have different seeds, those of most policies
             count; a policy that lacks one of them is left out, further seeds are too.
     """
-    seeds = _common_seeds(runs)
-    complete = _complete(runs, seeds)
-    rows = interpolated_rows(
-        ttp_rows([r for r in runs if r.policy in complete and r.seed in seeds])
-    )
+    seeds = common_seeds(runs)
+    rows = interpolated_rows(ttp_rows([run for run in runs if seeds.has(run)]))
     fastest = _fastest(rows)
     found = [_profile(policy, of, fastest) for policy, of in _by_policy(rows).items()]
-    names = unique(run.policy for run in runs)
-    return Profiles(
-        profiles=tuple(found) if fastest else (),
-        seeds=seeds,
-        left_out=tuple(name for name in names if name not in complete),
-    )
-
-
-def _common_seeds(runs: Sequence[Run]) -> tuple[int, ...]:
-    sets = [
-        tuple(sorted({run.seed for run in seeds}))
-        for group in by_model(runs).values()
-        for seeds in by_policy(group).values()
-    ]
-    return Counter(sets).most_common(1)[0][0]
-
-
-def _complete(runs: Sequence[Run], seeds: Sequence[int]) -> set[str]:
-    wanted = {(model, seed) for model in by_model(runs) for seed in seeds}
-    return {
-        policy
-        for policy, group in by_policy(runs).items()
-        if wanted <= {(run.model, run.seed) for run in group}
-    }
+    return Profiles(profiles=tuple(found) if fastest else (), seeds=seeds)
 
 
 def _fastest(rows: Sequence[Ttp]) -> dict[Problem, float]:

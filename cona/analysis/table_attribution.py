@@ -10,6 +10,7 @@ from cona.analysis.groups import METHOD, by_model, by_policy, marked, unique
 from cona.analysis.load import Run
 from cona.analysis.markdown import NOT_REACHED, number, page, ratio, table, yes
 from cona.analysis.notes import notes, num_seeds
+from cona.analysis.seeds import common_seeds
 from cona.analysis.statistics import geometric_mean
 from cona.analysis.ttp import headline_target, label
 
@@ -95,7 +96,8 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
         "÷ cona: TTP(run)/TTP(cona): what an ablation costs, or a rival.",
         f"≥: a lower bound, the static strategy did not reach the target; `{NOT_REACHED}`: the run "
         "did not. All rungs are in `attribution.csv`.",
-        "Cells: geometric mean over seeds, so that the factors multiply; no interval.",
+        "Cells: geometric mean over the seeds that most policies have, so that rows compare and "
+        "factors multiply; no interval. All seeds are in `attribution.csv`.",
         bias_sentence(runs),
     )
     sections = [block for group in by_model(runs).values() for block in _section(group)]
@@ -122,13 +124,16 @@ def _section(group: Sequence[Run]) -> Iterator[str]:
     if target is None:
         yield "No headline target: nothing to attribute."
         return
-    at = [one for one in ones if one.row.target == target]
+    seeds = common_seeds(group)
+    at = [one for one in ones if one.row.target == target and seeds.has(one.row.run)]
+    yield seeds.sentence()
     yield f"At the headline target {label(target)}; the best fixed strategy: {_statics(at)}."
     ours = {one.row.run.seed: one for one in at if one.row.run.policy == METHOD}
     headers = ["policy", "TTP s", "own gbs s", "at static s", "batch sizes", "layouts"]
     lines = [
         [marked(policy, same[0].kind), *_cells([o for o in at if o.row.run.policy == policy], ours)]
         for policy, same in by_policy(group).items()
+        if policy in seeds.policies
     ]
     yield table([*headers, "speed-up", "÷ cona"], lines)
     yield _reasons(at)

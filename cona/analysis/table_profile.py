@@ -9,7 +9,7 @@ from cona.analysis.groups import marked
 from cona.analysis.load import Run
 from cona.analysis.markdown import page, table
 from cona.analysis.notes import notes, num_seeds
-from cona.analysis.performance_profile import Profile, Profiles, profiles
+from cona.analysis.performance_profile import Profile, profiles
 
 TAUS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0)
 """Factors of the columns."""
@@ -42,22 +42,13 @@ def markdown(tier: str, runs: Sequence[Run]) -> str:
         "Targets: all rungs that take the fastest method at least 4 % of the budget; TTP "
         "interpolated between evaluations. Every seed and target is a problem of its own: no "
         "centre, no interval.",
-        seeds_sentence(found),
+        found.seeds.sentence(),
         "(bound): no method; it is compared with the fastest method, which it may beat.",
     )
     ranked = sorted(found.profiles, key=lambda p: [-p.share(tau) for tau in (1.25, *TAUS)])
     heads = ["policy", *(f"tau {tau:g}" for tau in TAUS), "reached"]
     body = table(heads, [_line(p) for p in ranked]) if ranked else "No target was reached."
     return page(f"# Performance profile, tier {tier}, {num_seeds(runs)}", notes(runs, *own), body)
-
-
-def seeds_sentence(found: Profiles) -> str:
-    """Return which seeds count and which policies are left out."""
-    seeds = ", ".join(map(str, found.seeds))
-    missing = ", ".join(f"`{name}`" for name in found.left_out)
-    return f"Seeds: {seeds}, those of most policies." + (
-        f" Left out, for they lack some: {missing}." if missing else ""
-    )
 
 
 def _line(profile: Profile) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from problems import problem
 
 from cona.asked import AskedPolicy, calling
-from cona.errors import ConfigError, PolicyError
+from cona.errors import ConfigError, PolicyError, RunError
 from cona.policy import STAY, Decision
 from cona.strategy import Strategy
 
@@ -72,6 +73,13 @@ def test_the_projects_own_errors_pass() -> None:
         asked(error=ConfigError("gbs 3")).start(problem())
 
 
+def test_a_strategy_that_breaks_a_rule_is_the_policys_fault() -> None:
+    with pytest.raises(PolicyError, match="decide.. at sample 64 failed: ConfigError: gbs 3"):
+        asked(error=ConfigError("gbs 3")).decide(seen())
+    with pytest.raises(RunError, match="^the disk$"):
+        asked(error=RunError("the disk")).decide(seen())
+
+
 def test_what_fails_in_a_look_ahead_is_no_fault_of_the_policy() -> None:
     probe: dict[str, Any] = {"__name__": "cona.measured"}
     exec("def probe(): raise RuntimeError('a rank is gone')", probe)
@@ -82,10 +90,10 @@ def test_what_fails_in_a_look_ahead_is_no_fault_of_the_policy() -> None:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (None, r"decide\(\) returned None; it must return a cona.policy.Decision"),
-        (Decision(strategy="dp1", reason=""), r"decide\(\) chose 'dp1'; .* cona.strategy.Strategy"),
-        (Decision(strategy=None, reason="", details={"x": object()}), "failed: TypeError: Object"),
-        (Decision(strategy=None, reason="", details={"x": float("nan")}), "failed: ValueError: "),
+        (None, r"decide\(\) at sample 64 returned None; it must return a cona.policy.Decision"),
+        (Decision(strategy="dp1", reason=""), r"sample 64 chose 'dp1'; .* cona.strategy.Strategy"),
+        (Decision(strategy=None, reason="", details={"x": {1}}), r"64: 'x' is \{1\}, which no"),
+        (Decision(strategy=None, reason="", details={"x": math.nan}), "64: 'x' is nan, which no"),
     ],
 )
 def test_answers_of_a_wrong_type(answer: Any, sentence: str) -> None:

@@ -246,6 +246,14 @@ def test_geometric_means_over_seeds_multiply(results):
     assert float(cells[5]) == pytest.approx((14 / 10.5 * 1.5) ** 0.5, abs=0.005)
 
 
+def test_a_seed_that_others_lack_is_in_no_mean(results):
+    write(results, "cona", lines((A, 16, 3), (A, 16, 5), ppl=PPL), seed=1)
+    text = markdown("quick", load_runs(results, "quick"))
+    (row,) = [line for line in text.splitlines() if line.startswith("| cona ")]
+    assert row.split("|")[2].strip() == "10.5"  # of seed 0, as the other rows
+    assert "Seeds: 0, those of most policies." in text
+
+
 def test_the_tables_hold_the_attribution(results):
     names = {path.name for path in write_tables(results, "quick")}
     assert {"attribution.csv", "attribution.md"} <= names

@@ -144,7 +144,7 @@ def test_seeds_of_most_policies_count_and_who_lacks_one_is_left_out(tmp_path: Pa
     fall(tmp_path, "metis-gbs8", 1.0)
     runs = load_runs(tmp_path, "quick")
     found = profiles(runs)
-    assert (found.seeds, found.left_out) == ((0, 1), ("metis-gbs8",))
+    assert (found.seeds.seeds, found.seeds.left_out) == ((0, 1), ("metis-gbs8",))
     assert {p.num_problems for p in found.profiles} == {2 * 13}
     assert "Left out, for they lack some: `metis-gbs8`." in profile_page("quick", runs)
 
