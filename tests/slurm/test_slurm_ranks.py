@@ -72,7 +72,7 @@ def check(cluster: Cluster, trained: Trained) -> None:
     assert {(row["model"], row["policy"]) for row in rows} == {
         (model, policy) for model in tier.models for policy in tier.policies
     }
-    assert cluster.cona(trained.folder, "jobs") == "0 SLURM jobs, no orphans\n"
+    assert cluster.cona(trained.folder, "jobs") == "0 runs worked on\n0 SLURM jobs, no orphans\n"
 
 
 def jobs_of(cluster: Cluster, trained: Trained) -> list[list[str]]:

@@ -67,7 +67,7 @@ def test_the_tables_stand_at_the_end(trained: Trained) -> None:
 
 
 def test_nobody_is_left(cluster: Cluster, trained: Trained) -> None:
-    assert cluster.cona(trained.folder, "jobs") == "0 SLURM jobs, no orphans\n"
+    assert cluster.cona(trained.folder, "jobs") == "0 runs worked on\n0 SLURM jobs, no orphans\n"
 
 
 def test_again_submits_nothing(cluster: Cluster, trained: Trained) -> None:
