@@ -36,7 +36,13 @@ class Cluster:
         command += ["--config", *(f"{key}={value}" for key, value in config.items())]
         with (folder / "snakemake.txt").open("a") as output:
             return subprocess.Popen(
-                command, cwd=folder, stdout=output, stderr=output, text=True, env=ENVIRONMENT
+                command,
+                cwd=folder,
+                stdout=output,
+                stderr=output,
+                text=True,
+                env=ENVIRONMENT,
+                preexec_fn=_hear_interrupts,
             )
 
     def cona(self, folder: Path, *arguments: str) -> str:
@@ -87,3 +93,8 @@ class Cluster:
         )
         assert done.returncode == 0, done.stdout
         return done.stdout
+
+
+def _hear_interrupts() -> None:
+    """Tests that run in a shell's background inherit that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
