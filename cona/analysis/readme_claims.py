@@ -91,7 +91,8 @@ def _origin(tier: str) -> str:
     folder = f"results/reference/{tier}"
     return _wrapped(
         f"From [{folder}]({folder}/README.md), by a rule written before the results: "
-        "[docs/claims.md](docs/claims.md). `≥`: the slower side never reached the target."
+        "[docs/claims.md](docs/claims.md); rows without a verdict are context. `≥`: the slower "
+        "side never reached the target."
     )
 
 

@@ -20,7 +20,7 @@ from toy_live_engine import WARM_S, OneProcess, ToyLiveEngine, iteration_s
 from baselines.fixed_best import FixedBest
 from cona.errors import RunError
 from cona.runlog import read_json
-from cona.runner import Interrupted, run
+from cona.runner import Interrupted, RunRequest, run
 from cona.strategy import Strategy
 
 
@@ -51,12 +51,18 @@ def test_a_crash_anywhere_is_continued_to_the_same_losses(
     assert read_json(path)["compute_s"] == pytest.approx(sum(s["seconds"] for s in steps))
 
 
-@pytest.mark.usefixtures("there_and_back")
-def test_what_a_crash_costs_is_noted(make: Make, crash: Callable[[str, int], None]) -> None:
+def crashed(make: Make, crash: Callable[[str, int], None]) -> RunRequest:
+    """Return the request of a run that died at its thirtieth iteration."""
     crash("train_step", 30)
     request = make()
     with pytest.raises(CrashError):
         run(request)
+    return request
+
+
+@pytest.mark.usefixtures("there_and_back")
+def test_what_a_crash_costs_is_noted(make: Make, crash: Callable[[str, int], None]) -> None:
+    request = crashed(make, crash)
     path = run(request)
     (repeated,) = events(path, "work repeated")
     # Checkpoints are at every 64 samples, 8 iterations: the last is at 24, and 29 were done.
@@ -97,10 +103,7 @@ def test_a_signal_saves_and_nothing_is_repeated(
 def test_two_checkpoints_are_kept_and_the_older_one_replaces_a_damaged_one(
     make: Make, crash: Callable[[str, int], None]
 ) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     folder = request.folder / "checkpoints"
     assert {p.name for p in folder.iterdir()} == {"16", "24"}
     (folder / "24" / "state").write_bytes(b"")
@@ -139,10 +142,7 @@ def test_a_kill_before_checkpoints_are_dropped_is_made_up_for(
 def test_a_damaged_run_json_does_not_set_record_and_checkpoints_aside(
     make: Make, crash: Callable[[str, int], None]
 ) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     (request.folder / "run.json").write_text('{"run_k')
     path = run(request)
     assert not (request.folder / "superseded").exists()
@@ -150,10 +150,7 @@ def test_a_damaged_run_json_does_not_set_record_and_checkpoints_aside(
 
 
 def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     shutil.rmtree(request.folder / "checkpoints")
     said: list[str] = []
     path = run(request, say=said.append)
@@ -165,10 +162,7 @@ def test_without_any_checkpoint_a_run_starts_anew(make: Make, crash: Any) -> Non
 
 
 def test_damaged_checkpoints_alone_are_said_to_be_damaged(make: Make, crash: Any) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     for path in (request.folder / "checkpoints").glob("*/state"):
         path.write_bytes(b"")
     said: list[str] = []
@@ -188,10 +182,7 @@ def test_a_crash_before_the_first_checkpoint_is_nothing_to_tell(make: Make, cras
 
 
 def test_other_hardware_does_not_continue_a_run(make: Make, crash: Any) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     elsewhere = OneProcess()
     elsewhere.hardware["device"] = "another"
     with pytest.raises(RunError, match="made with hardware .*toy.* but now it is .*another"):
@@ -228,10 +219,7 @@ def test_a_finished_run_is_not_touched(make: Make) -> None:
 def test_a_checkpoint_that_is_refused_is_neither_skipped_nor_deleted(
     make: Make, crash: Callable[[str, int], None]
 ) -> None:
-    crash("train_step", 30)
-    request = make()
-    with pytest.raises(CrashError):
-        run(request)
+    request = crashed(make, crash)
     before = sorted((request.folder / "checkpoints").iterdir())
     with (
         mock.patch.object(ToyLiveEngine, "load", side_effect=RunError("of another model")),
