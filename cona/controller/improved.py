@@ -135,9 +135,10 @@ class ImprovedRule:
         gns, gbs, t_cur = seen.gns, seen.strategy.gbs, self._stage.time_s
         a = self._candidates.gbs * t_cur - gbs * t_next
         c = gbs * self._candidates.gbs * (t_next - t_cur)
-        variance = a**2 * gns.var_xx - 2 * a * c * gns.var_xy + c**2 * gns.var_yy
-        margin = a * gns.tr_sigma - c * gns.mu_sq
-        return (margin > self._z * np.sqrt(np.maximum(variance, 0.0))) & (margin > 0)
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond a float: not significant
+            variance = a**2 * gns.var_xx - 2 * a * c * gns.var_xy + c**2 * gns.var_yy
+            margin = a * gns.tr_sigma - c * gns.mu_sq
+            return (margin > self._z * np.sqrt(np.maximum(variance, 0.0))) & (margin > 0)
 
     def _allowed(self, current: Strategy) -> np.ndarray:
         pool = self._candidates.strategies

@@ -306,7 +306,7 @@ def test_bad_requests(make: Make) -> None:
 
 def test_a_policy_that_returns_no_decision(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FixedBest, "decide", lambda self, observation: None)
-    with pytest.raises(RunError, match=r"decide\(\) returned None; it must return a cona.policy"):
+    with pytest.raises(RunError, match=r"decide\(\) at sample 8 returned None; it must return"):
         run(make("fixed-best-gbs8"))
 
 
