@@ -135,7 +135,8 @@ def _parameter(kind: type[Policy], text: str, part: str) -> tuple[str, Any]:
     try:
         given = TypeAdapter(get_type_hints(kind)[key]).validate_python(value)
     except ValidationError as error:
-        message = error.errors()[0]["msg"]
+        detail = error.errors()[0]
+        message = "must be on or off" if detail["type"] == "bool_parsing" else detail["msg"]
         raise ConfigError(f"policy '{text}': {key} = {value}: {message.lower()}") from error
     if isinstance(given, int | float) and given > LARGEST_COUNT:
         raise ConfigError(f"policy '{text}': {key} = {value}: must be at most {LARGEST_COUNT}")

@@ -178,7 +178,8 @@ class Setup:
         if self.request.ranks is None:
             raise ConfigError(
                 "the measured clock needs ranks, and this process is none; start "
-                f"`cona run --clock measured --nproc {self.cluster.num_gpus}`"
+                f"`cona run --model {self.model.name} --policy {self.request.policy} "
+                f"--clock measured --nproc {self.cluster.num_gpus}`"
             )
         return self.request.ranks
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from cona import registry
+from cona.asked import AskedPolicy
 from cona.gns import NO_ESTIMATE
 from cona.policy import Fork, InformedPolicy, Observation, Policy, ProbingPolicy
 from cona.scene import Scene
@@ -53,9 +54,10 @@ def most_look_ahead(policy: str, scene: Scene) -> LookAhead:
 
     Raises:
         ConfigError: no strategy of a batch size is feasible.
+        PolicyError: the policy fails, or answers what is no strategy or decision.
     """
     rungs = scene.tier.ladder.rungs
-    plays = [_Play(registry.policy(policy), scene, favourite).run() for favourite in rungs]
+    plays = [_Play(policy, scene, favourite).run() for favourite in rungs]
     return max(plays, key=lambda play: play.train_s + play.switch_s)
 
 
@@ -63,13 +65,15 @@ class _Play:
     """One run of a policy on the modelled clock, of which nothing is trained.
 
     Args:
-        policy: a fresh one.
+        policy: its name with parameters.
         scene: model, cluster, prices and budget.
         favourite: the global batch size that every look-ahead prefers, samples.
     """
 
-    def __init__(self, policy: Policy, scene: Scene, favourite: int) -> None:
-        self._policy, self._scene, self._favourite = policy, scene, favourite
+    def __init__(self, policy: str, scene: Scene, favourite: int) -> None:
+        self._policy: Policy = registry.policy(policy)
+        self._asked = AskedPolicy(self._policy, policy)
+        self._scene, self._favourite = scene, favourite
         self._current: Strategy | None = None
         self._total = LookAhead()
 
@@ -79,7 +83,7 @@ class _Play:
             self._policy.know(self._scene.reference)
         if isinstance(self._policy, ProbingPolicy):
             self._policy.attach(self._probe)
-        strategy = self._policy.start(self._scene.problem(self._policy))
+        strategy = self._asked.start(self._scene.problem(self._policy))
         left_s, iteration_s = self._scene.time_budget_s, self._iteration_s(strategy)
         iteration = samples = 0
         train_s = 0.0
@@ -88,7 +92,7 @@ class _Play:
             iteration, samples = iteration + 1, samples + strategy.gbs
             train_s, left_s = train_s + iteration_s, left_s - iteration_s
             seen = self._observation(iteration, samples, train_s, strategy, iteration_s)
-            if (decision := self._policy.decide(seen)).strategy:
+            if (decision := self._asked.decide(seen)).strategy:
                 strategy = decision.strategy
                 iteration_s = self._iteration_s(strategy)
         return self._total

@@ -58,7 +58,7 @@ def test_parameters() -> None:
         ("fixed-best-gbs", "parameter 'gbs' needs a value, e.g. gbs8"),
         ("fixed-best-gbs0", "must be between 1 and"),
         ("fixed-best-gbs=many", "gbs = many: input should be a valid integer"),
-        ("cona-cost=maybe", "cost = maybe: input should be a valid boolean"),
+        ("cona-cost=maybe", "cost = maybe: must be on or off"),
         ("cona-lr_rule=cubic", "lr_rule = cubic: input should be"),
     ],
 )

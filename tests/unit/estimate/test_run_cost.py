@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from problems import DP4, TableTimes, tiny_cluster, tiny_model, tiny_tier
 
+from baselines.oracle import GreedyOracle
 from cona.cost import SwitchCost
-from cona.errors import ConfigError
+from cona.errors import ConfigError, PolicyError
 from cona.estimate.look_ahead import LookAhead, looks_ahead, most_look_ahead
 from cona.estimate.run_cost import FOLDER_BYTES, LINE_BYTES, ProcessCosts, RankCosts, RunCosts
 from cona.scene import Scene
@@ -73,6 +74,12 @@ def test_changes_of_layout_are_counted_there_and_back() -> None:
     # second at two of three decisions; at the start there is no layout to come from.
     assert found.switch_s > 2 * 2 * 0.5
     assert found.switch_s < 2 * 2 * 0.51
+
+
+def test_a_policy_that_fails_while_it_is_played_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GreedyOracle, "decide", lambda self, observation: 1 // 0)
+    with pytest.raises(PolicyError, match=r"'greedy-oracle': decide\(\) at sample 8 failed: Zero"):
+        most_look_ahead("greedy-oracle", scene())
 
 
 @pytest.mark.parametrize(
