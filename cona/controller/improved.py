@@ -151,7 +151,8 @@ class ImprovedRule:
     def _net_gain_s(self, seen: Observation, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         left = self._problem.time_budget_s - seen.train_s
         horizon = min(left, seen.train_s - self._stage.start_s)
-        gain = horizon * (1 - 1 / r)
+        with np.errstate(over="ignore"):  # beyond a float: endless loss
+            gain = horizon * (1 - 1 / r)
         if not self._on.cost:
             return gain, np.zeros_like(gain)
         costs = {
