@@ -124,13 +124,14 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let the lock go."""
+        """Let the lock go. Raises StorageError: nothing had failed before, and this does."""
         self._released.set()
         number, self._number = self._number, None
         if number is not None:
             # Not found: another process has taken over. After an error: a disk that refuses to be
             # written must not hide it, and the end of this process lets go as well.
-            with suppress(FileNotFoundError if kind is None else OSError):
+            hidden = FileNotFoundError if kind is None else OSError
+            with writing(self._path(number)), suppress(hidden):
                 os.truncate(self._path(number), 0)
 
     def check(self) -> None:

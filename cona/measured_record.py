@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from cona.errors import RunError
 from cona.runlog import Record, dumps, read_records
-from cona.storage import writing
+from cona.storage import delete, writing
 
 NAME = "measured.jsonl"
 CHECKPOINT = "checkpoint"
@@ -65,7 +65,7 @@ class MeasuredRecord:
         self._lines: list[Record] = [_Line(line, f"{self.path}, line {i}") for i, line in lines]
         self._cursor = 1
         if not self._lines:
-            self.path.unlink(missing_ok=True)  # a torn first line
+            delete(self.path)  # a torn first line
             self.append("head", **head)
         elif (found := self._lines[0]) != {"kind": "head", **head}:
             differs = next((key for key in head if found.get(key) != head[key]), "kind")
@@ -155,7 +155,8 @@ class MeasuredRecord:
         end = 1 if checkpoint is None else self._lines.index(checkpoint) + 1
         self._lines, lost = self._lines[:end], self._lines[end:]
         # A torn last line is cut off with them.
-        os.truncate(self.path, sum(len(dumps(line).encode()) + 1 for line in self._lines))
+        with writing(self.path):
+            os.truncate(self.path, sum(len(dumps(line).encode()) + 1 for line in self._lines))
         self._prune()
         return lost
 
@@ -164,7 +165,8 @@ class MeasuredRecord:
         kept = {self.checkpoint_folder(line["iteration"]).name for line in latest}
         for path in self._checkpoints.glob("*"):
             if path.name not in kept:
-                shutil.rmtree(path)
+                with writing(path):
+                    shutil.rmtree(path)
 
 
 def keep_last_checkpoint(folder: Path) -> None:

@@ -10,6 +10,7 @@ from cona.errors import RunError
 from cona.measured_record import NAME
 from cona.result import HASH, RESULT_SCHEMA, is_intact
 from cona.runlog import read_json, read_records, sha256
+from cona.storage import writing
 
 
 def finished(result_path: Path, run_key: str) -> bool:
@@ -49,19 +50,14 @@ def set_aside_other_configuration(folder: Path, run_key: str) -> None:
     if (key := _run_key(folder)) == run_key:
         return
     target = _free(folder / "superseded" / key)
-    target.mkdir(parents=True)
     # The last two: should this be cut short, they are what makes the next start come here again.
-    for name in (
-        "result.json",
-        "events.jsonl",
-        "run.json",
-        "checkpoints",
-        NAME,
-        "metrics.jsonl",
-    ):
-        path = folder / name
-        if path.exists():
-            path.replace(target / name)
+    names = ("result.json", "events.jsonl", "run.json", "checkpoints", NAME, "metrics.jsonl")
+    with writing(target):
+        target.mkdir(parents=True)
+        for name in names:
+            path = folder / name
+            if path.exists():
+                path.replace(target / name)
 
 
 def _run_key(folder: Path) -> str:

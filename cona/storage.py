@@ -117,6 +117,12 @@ def write_synced(path: Path, *parts: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
+def delete(path: Path) -> None:
+    """Delete a file, if there is one. Raises StorageError."""
+    with writing(path):
+        path.unlink(missing_ok=True)
+
+
 def draft_of(path: Path) -> Path:
     """Return where this process writes what it will then rename to a path: nothing stands there.
 

@@ -18,7 +18,7 @@ from cona.gns import gradient_terms
 from cona.runlog import finite
 from cona.segments import Evaluation, Position, Step
 from cona.specs import TierSpec
-from cona.storage import writing
+from cona.storage import delete, writing
 from cona.strategy import exec_mbs
 
 REPLAY_TOLERANCE = 1e-4
@@ -99,7 +99,7 @@ class Trainer:
             return
         latest_first = sorted(folder.glob("*.pt"), key=lambda p: int(p.stem), reverse=True)
         for path in latest_first[kept:]:
-            path.unlink(missing_ok=True)
+            delete(path)
 
     def _execute(self, engine: Engine, position: Position, gbs: int, lr: float) -> Step:
         batch = self._training.batch(position.samples, gbs)
@@ -139,7 +139,7 @@ class Trainer:
                 engine.load(path)
             except DamageError:  # an earlier state and the recorded steps replace it
                 self._at = None
-                path.unlink(missing_ok=True)
+                delete(path)
                 return False
         else:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import random
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cona import lock as lock_module
-from cona.errors import RunError
+from cona.errors import RunError, StorageError
 from cona.interrupt import Interrupted
 from cona.lock import Lock, TakenError, outwait, patience_s
 from cona.owner import HEARTBEAT_S, STALE_S, Owner
@@ -69,6 +70,20 @@ def test_an_error_inside_lets_the_lock_go(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), Lock(tmp_path):
         raise ValueError("inside")
     assert Lock(tmp_path).owner() is None
+
+
+@pytest.mark.parametrize("inside", [None, ValueError("inside")])
+def test_a_disk_that_refuses_the_release_is_named_unless_another_error_is_on_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: Exception | None
+) -> None:
+    def refuse(path: Path, size: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "truncate", refuse)
+    expected, said = (ValueError, "inside") if inside else (StorageError, r"cannot write \.lock\.1")
+    with pytest.raises(expected, match=said), Lock(tmp_path):
+        if inside:
+            raise inside
 
 
 def test_three_processes_lose_no_increment(tmp_path: Path) -> None:
