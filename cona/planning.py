@@ -177,6 +177,18 @@ def why_indivisible(spaces: Spaces, gbs: int) -> str:
     )
 
 
+def at_gbs_min(space: StrategySpace) -> tuple[Strategy, ...]:
+    """Return the strategies of the smallest global batch size of a space's ladder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    gbs = space.ladder.gbs_min
+    if strategies := space.at(gbs):
+        return strategies
+    raise ConfigError(space.why_empty or f"ladder.gbs_min {gbs}: {why_indivisible([space], gbs)}")
+
+
 def _dps(spaces: Spaces) -> Iterator[int]:
     """Yield the data-parallel degrees of all layouts, ascending."""
     yield from sorted({layout.dp for space in spaces for layout in space.layouts})

@@ -9,6 +9,7 @@ from cona import config
 from cona.cost import SwitchCost, TimeModel, time_model
 from cona.engine import factory
 from cona.errors import ConfigError
+from cona.planning import at_gbs_min
 from cona.policy import Policy, Problem
 from cona.search import best
 from cona.specs import ClusterSpec, ModelSpec, TierSpec
@@ -104,7 +105,7 @@ class Scene:
         if self._is_measured:  # only a policy's own engine may have what the tier's lacks
             able = replace(tier.techniques, **factory.lacking(tier.engine, tier.techniques))
             space = replace(space, techniques=able)
-        fastest_s = best(space.at(tier.ladder.gbs_min), self.reference)[1]
+        fastest_s = best(at_gbs_min(space), self.reference)[1]
         return tier.budget.iterations * fastest_s
 
     def belief(self, policy: Policy) -> TimeModel:

@@ -14,7 +14,7 @@ from cona.cost import TimeModel, time_model
 from cona.cost.ranking import memory_bytes
 from cona.estimate.look_ahead import LookAhead, looks_ahead, most_look_ahead
 from cona.measured_record import CHECKPOINTS_KEPT
-from cona.planning import DEFAULT_PRESET
+from cona.planning import DEFAULT_PRESET, at_gbs_min
 from cona.scene import Scene
 from cona.search import best
 from cona.strategy import Strategy, exec_mbs
@@ -233,5 +233,5 @@ def _fastest(scene: Scene) -> dict[int, Strategy]:
         if strategies:
             found[gbs] = best(strategies, scene.reference)[0]
     if not found:  # say why
-        best(scene.space.at(scene.tier.ladder.gbs_min), scene.reference)
+        best(at_gbs_min(scene.space), scene.reference)
     return found

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from click.testing import CliRunner, Result
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cona import cli, config
+from cona.errors import ConfigError
 from cona.planning import (
     Choices,
     Spaces,
+    at_gbs_min,
     candidates,
     ladder,
     search_spaces,
     why_indivisible,
 )
-from cona.specs import LARGEST_GBS, ModelSpec
+from cona.specs import LARGEST_GBS, LadderSpec, ModelSpec
+from cona.strategy import StrategySpace
 
 LLAMA = config.load(ModelSpec, "llama-3.2-1b")
 """Sixteen layers, eight heads of keys and values: tp and pp are powers of two."""
@@ -86,3 +90,11 @@ def test_the_nearest_batch_sizes_work_and_none_is_nearer(num_gpus: int, gbs: int
     if doubled:
         assert candidates(spaces, doubled)
         assert (doubled, times.bit_count()) == (dp * times, 1)
+
+
+def test_the_smallest_batch_of_a_ladder_names_the_nearest_that_divides() -> None:
+    space = StrategySpace(model=LLAMA, num_gpus=24, ladder=LadderSpec())
+    with pytest.raises(ConfigError, match=r"ladder\.gbs_min 8: .* multiple of 3; nearest: gbs 9"):
+        at_gbs_min(space)
+    space = StrategySpace(model=LLAMA, num_gpus=4, ladder=LadderSpec())
+    assert at_gbs_min(space) == space.at(8)
