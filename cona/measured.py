@@ -126,11 +126,16 @@ class MeasuredTrajectory:
         return None, f"no checkpoint can be used: {why}" if has_any else None
 
     def keep(self) -> None:
-        """Write a checkpoint, unless one stands here."""
-        here = self._here
-        if self._in_force is None or here.iteration == self._kept_at:
+        """Write a checkpoint, unless nothing has happened since the last one.
+
+        Evaluations, forks and switches that followed it leave its state as it is: its folder serves
+        again, for any layout can read it.
+        """
+        here, seconds = self._here, 0.0
+        if here.iteration == 0 or self._record.is_kept:
             return
-        seconds = self._trainer.save(self._record.new_checkpoint_folder(here.iteration))
+        if here.iteration != self._kept_at:
+            seconds = self._trainer.save(self._record.new_checkpoint_folder(here.iteration))
         self._record.add_checkpoint(here.iteration, here.samples, str(self._in_force), seconds)
         self._kept_at = here.iteration
 

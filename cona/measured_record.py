@@ -122,14 +122,23 @@ class MeasuredRecord:
     # --- checkpoints ------------------------------------------------------------------------------
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the record ends with a checkpoint, so that nothing would happen again."""
+        return bool(self._lines[-1]["kind"] == CHECKPOINT)
+
+    @property
     def has_checkpoints(self) -> bool:
         """Whether any checkpoint is on record, even if its folder is not there."""
         return any(line["kind"] == CHECKPOINT for line in self._lines)
 
     def checkpoints(self) -> Iterator[Record]:
-        """Yield those whose folder is there, latest first."""
+        """Yield the last of every folder that is there, latest first."""
+        seen = set()
         for line in reversed(self._lines):
-            if line["kind"] == CHECKPOINT and self.checkpoint_folder(line["iteration"]).is_dir():
+            if line["kind"] != CHECKPOINT or (iteration := line["iteration"]) in seen:
+                continue
+            seen.add(iteration)
+            if self.checkpoint_folder(iteration).is_dir():
                 yield line
 
     def checkpoint_folder(self, iteration: int) -> Path:
@@ -152,7 +161,8 @@ class MeasuredRecord:
 
     def cut_after(self, checkpoint: Record | None) -> list[Record]:
         """Drop and return the lines after a checkpoint's; None: all but the head."""
-        end = 1 if checkpoint is None else self._lines.index(checkpoint) + 1
+        numbered = enumerate(self._lines, start=1)
+        end = 1 if checkpoint is None else next(i for i, line in numbered if line is checkpoint)
         self._lines, lost = self._lines[:end], self._lines[end:]
         # A torn last line is cut off with them.
         with writing(self.path):

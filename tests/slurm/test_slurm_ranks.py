@@ -137,10 +137,7 @@ def test_on_one_node_ranks_save_before_a_time_limit(cluster: Cluster, tmp_path: 
     assert job is not None
     cluster.do("scancel", "--signal=USR1", job)
     assert process.wait(timeout=900) == 0, (folder / "snakemake.txt").read_text()
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    # At most the evaluation after a checkpoint is repeated, where the signal came right behind it.
-    assert sum(event.get("iterations", 0) for event in events) == 0
-    words = [event["event"] for event in events if event["event"] != "work repeated"]
-    assert words == ["started", "ended early", "resumed", "finished"]
+    events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert events == ["started", "ended early", "resumed", "finished"]  # no work was repeated
     (number,) = {n for n, what in cluster.jobs(folder, "%i|%k") if "train_policies" in what}
     assert number == job  # it came back under its own id

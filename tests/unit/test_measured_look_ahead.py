@@ -183,6 +183,16 @@ def test_a_signal_in_a_fork_saves_the_state_before_it(make: Make, monkeypatch: A
     assert forks == len(lines(path, "probe", "measured.jsonl")) + 1
 
 
+def test_a_fork_right_behind_a_checkpoint_is_not_run_again(make: Make) -> None:
+    request, fork = make(ORACLE), [(PP, 2)]
+    walk = begun(request, iterations=8)  # there is a checkpoint at 64 samples
+    found = walk.probe(fork)
+    walk.keep()
+    again = begun(request, iterations=8)
+    assert again.probe(fork) == found
+    assert again.num_trained == 0
+
+
 def test_other_forks_than_recorded_are_refused(make: Make, monkeypatch: Any) -> None:
     request = make(ORACLE)
     path = run(request)

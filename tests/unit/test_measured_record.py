@@ -77,6 +77,18 @@ def test_only_the_latest_checkpoints_are_kept(written: list[str]) -> None:
         assert record.seconds_of(CHECKPOINT) == 0.5 * len(places)
 
 
+def test_a_checkpoint_that_serves_twice_is_one_of_those_kept(tmp_path: Path) -> None:
+    record = write(tmp_path, ["checkpoint", "step", "checkpoint", "eval"])
+    assert not record.is_kept
+    record.add_checkpoint(2, 16, "s", 0.0)
+    assert record.is_kept
+    record = MeasuredRecord(tmp_path, HEAD)
+    latest, before = record.checkpoints()
+    assert (latest["seconds"], before["iteration"]) == (0.0, 0)
+    assert record.cut_after(latest) == []
+    read(tmp_path, [(1, "step"), (3, "eval")])
+
+
 @given(written=kinds)
 def test_a_finished_run_keeps_the_last_checkpoint_alone(written: list[str]) -> None:
     with TemporaryDirectory() as name:

@@ -74,7 +74,9 @@ def test_what_a_crash_costs_is_noted(make: Make, crash: Callable[[str, int], Non
 
 
 @pytest.mark.usefixtures("there_and_back")
-@pytest.mark.parametrize("num_read", [18, 20])  # 20: the layout changes before the run stops
+# 20: the layout changes before the run stops. A checkpoint is at 24 and 40, and then an evaluation;
+# at 40 the layout changes, too.
+@pytest.mark.parametrize("num_read", [18, 20, 24, 40])
 def test_a_signal_saves_and_nothing_is_repeated(
     make: Make, monkeypatch: Any, num_read: int
 ) -> None:
